@@ -21,7 +21,7 @@ CATCHES_ANYTHING = {
     "harness/run/call.py": 1,
     "experiments/peer_tests/peer_problems.py": 1,  # any exception fails a peer's test
     "harness/regression/side_by_side.py": 1,  # another revision's import may raise anything
-    "harness/run/worker.py": 1,
+    "harness/run/fleet.py": 1,
     "implementations/targets/attempt.py": 1,
     "implementations/targets/locate.py": 1,  # a target's import may raise anything
 }

@@ -40,7 +40,7 @@ import click
 from compare import read, short
 
 from harness.mutants import RIGHT, WRONG
-from harness.run.process_state import process_state_restored
+from harness.run.integrity import process_state_restored
 from harness.verify import verify
 from harness.verify.text import verdict_as_json
 from implementations import ALL, adopt

@@ -117,10 +117,11 @@ def is_uneven(subject: Samples, reference: Samples, least: float) -> tuple[bool,
     """
     first = len(subject) // DOUBTFUL_FACTOR
     for epochs in (first, len(subject)):
-        found = unevenness(arms_of(subject[:epochs], reference[:epochs]), cpu=False, least=least)
-        if found is None or not found.is_doubtful:
+        arms = arms_of(subject[:epochs], reference[:epochs])
+        uneven_ratio, is_doubtful = unevenness(arms, cpu=False, least=least)
+        if not is_doubtful:
             break
-    return found is not None and found.uneven_ratio is not None, epochs
+    return uneven_ratio is not None, epochs
 
 
 def halves(samples: Samples, random: np.random.Generator) -> tuple[Samples, Samples]:

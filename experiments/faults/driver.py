@@ -19,9 +19,8 @@ from uuid import uuid4
 from harness.cases import Grid, Sweep
 from harness.records import Environment, Record, Status
 from harness.run import session as module
-from harness.run.plan import plan
-from harness.run.session import Session, run_session
-from harness.run.worker import Job, WorkerInfo
+from harness.run.fleet import Job, WorkerInfo
+from harness.run.session import Session, plan, run_session
 from harness.store import Journal
 
 CASES = 12

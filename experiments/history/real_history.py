@@ -28,9 +28,8 @@ from harness.records import Budget, Environment, Record, Run, Status
 from harness.regression import condensed
 from harness.regression.ab import BASE, missing_in_base, run_base_case
 from harness.regression.revision import Checkout, checked_out
-from harness.run.fleet import EndedError, Fleet
-from harness.run.plan import plan
-from harness.run.worker import START_S, Job
+from harness.run.fleet import START_S, EndedError, Fleet, Job
+from harness.run.session import plan
 from harness.store import Results, write
 
 ROOT = Path(__file__).parents[2]

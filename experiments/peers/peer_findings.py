@@ -30,8 +30,7 @@ from harness.records import Case, Direction, Measurement, Record, Status
 from harness.records.finding import Finding as FailedCase
 from harness.records.finding import Severity
 from harness.run.fleet import EndedError, Fleet
-from harness.run.plan import plan
-from harness.run.session import Session, run_session
+from harness.run.session import Session, plan, run_session
 from harness.store import Results, read, write
 from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.workers import verify_in_worker

@@ -40,9 +40,9 @@ from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_
 from harness.run.attempt import Judged
 from harness.run.call import bind
 from harness.run.case import CaseRunner
-from harness.run.plan import cases_on, refuse_unresolved
+from harness.run.fleet import worker_info
+from harness.run.session import cases_on, refuse_unresolved
 from harness.run.timing import model_bytes
-from harness.run.worker import worker_info
 from implementations.contract import LayerNormFunction
 
 # Warnings fail no case, whatever the user's settings. A case that is not ok leaves its benchmark

@@ -114,7 +114,8 @@ class Sampler:
         self._turn = 1  # calls until the first copy is used again
         self.counts_all_threads = False
         """Whether the CPU time is that of all threads, of the samples so far too."""
-        self._pending: list[Reading] = []
+        self.pending: list[Reading] = []
+        """The samples of the current epoch."""
         self._readings: list[Reading] = []
         self._epochs: list[int] = []
 
@@ -191,25 +192,17 @@ class Sampler:
         reading = self._device.time(self._call, self.calls)
         if reading.wall_s <= 0 or (reading.cpu_s is not None and reading.cpu_s <= 0):
             raise Stepped
-        self._pending.append(reading)
+        self.pending.append(reading)
         return reading.wall_s
-
-    def has_sampled(self) -> bool:
-        """Whether the current epoch has a sample."""
-        return bool(self._pending)
 
     def close_epoch(self, epoch: int) -> None:
         """Count the samples since the last epoch as those of ``epoch``."""
-        readings, self._pending = self._pending, []
+        readings, self.pending = self.pending, []
         self.launches_s += [
             reading.launch_s / self.calls for reading in readings if reading.launch_s is not None
         ]
         self._readings += readings
         self._epochs += [epoch] * len(readings)
-
-    def drop_epoch(self) -> None:
-        """Forget the samples since the last epoch."""
-        self._pending = []
 
     def others_ratio(self) -> float | None:
         """Return the share of CPU time of other threads; 0 if negligible, None if unknown."""
@@ -367,9 +360,9 @@ class Sampling:
         self._throttled_by.update(throttled_by or ())
         is_throttled = not {*(throttled_by or ())} <= {POWER_CAP}
         self._throttled += is_throttled
-        if is_throttled or not all(arm.has_sampled() for arm in self._arms):
+        if is_throttled or not all(arm.pending for arm in self._arms):
             for arm in self._arms:
-                arm.drop_epoch()
+                arm.pending = []
             return
         for arm in self._arms:
             arm.close_epoch(self._epochs)

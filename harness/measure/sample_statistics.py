@@ -178,25 +178,8 @@ def is_faster(copy_ratio: Estimate | None) -> bool:
     return copy_ratio is not None and copy_ratio.value > _AS_FAST and copy_ratio.low > 1
 
 
-@dataclass(frozen=True, slots=True)
-class Unevenness:
-    """How much more uneven the calls of a subject are than those of its reference."""
-
-    ratio: float
-    """Mean over low quantile of the samples, over the same of the reference."""
-    uneven_ratio: float | None
-    """The same ratio if calls are clearly uneven; None if not."""
-    least: float
-    """Calls count as uneven beyond this ratio, or below its inverse."""
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether calls look uneven, and more samples are needed to know."""
-        return self.uneven_ratio is None and _is_beyond(self.ratio, self.least)
-
-
-def unevenness(arms: Sequence[Arm], *, cpu: bool, least: float) -> Unevenness | None:
-    """Compare the subject with the reference or, without one, with the copy.
+def unevenness(arms: Sequence[Arm], *, cpu: bool, least: float) -> tuple[float | None, bool]:
+    """Compare the unevenness of the subject's calls with the reference's or else the copy's.
 
     Each sample is divided by the low quantile of its epoch, so that drift does not count. All
     epochs count together, because a call that pays for many others is missing from most epochs.
@@ -205,15 +188,16 @@ def unevenness(arms: Sequence[Arm], *, cpu: bool, least: float) -> Unevenness | 
     Args:
         arms: timed in turn, each in the same epochs.
         cpu: whether by CPU or by wall clock.
-        least: the ratio beyond which calls count as uneven.
+        least: calls count as uneven beyond this ratio, or below its inverse.
 
     Returns:
-        None if there is nothing to compare with.
+        The mean over the low quantile of the samples, over the same of the other arm, if calls are
+        clearly uneven; None if not. And whether more samples are needed to know.
     """
     by_role = {arm.role: arm for arm in arms}
     other = by_role.get(ArmRole.REFERENCE) or by_role.get(ArmRole.CEILING)
     if other is None or not other.epochs:
-        return None
+        return None, False
     ours = _over_quantile(by_role[ArmRole.SUBJECT], cpu=cpu)
     others = _over_quantile(other, cpu=cpu)
     most = np.sort(np.concatenate([ours, others]))[-_NOISE:][0]
@@ -221,8 +205,9 @@ def unevenness(arms: Sequence[Arm], *, cpu: bool, least: float) -> Unevenness | 
     other_mean, other_error = _mean_and_error(np.minimum(others, most))
     is_clear = abs(mean - other_mean) > _CLEAR_ERRORS * hypot(error, other_error)
     ratio = float(ours.mean() / others.mean())
-    is_uneven = is_clear and _is_beyond(mean / other_mean, least)
-    return Unevenness(ratio=ratio, uneven_ratio=ratio if is_uneven else None, least=least)
+    if is_clear and _is_beyond(mean / other_mean, least):
+        return ratio, False
+    return None, _is_beyond(ratio, least)
 
 
 def _is_beyond(ratio: float, least: float) -> bool:
@@ -267,8 +252,7 @@ def estimates_of(
         cpu: whether by CPU or by wall clock.
         process_of_epoch: the process of each epoch; empty if there was only one.
     """
-    found = unevenness(arms, cpu=cpu, least=budget.uneven_ratio)
-    uneven_ratio = found.uneven_ratio if found else None
+    uneven_ratio, is_doubtful = unevenness(arms, cpu=cpu, least=budget.uneven_ratio)
     mean = uneven_ratio is not None
     values = {arm.role: epoch_values(arm, cpu=cpu, mean=mean) for arm in arms}
     subject, reference = values[ArmRole.SUBJECT], values.get(ArmRole.REFERENCE)
@@ -276,7 +260,6 @@ def estimates_of(
     ratio = None
     if reference is not None:
         ratio = estimate(ratios(subject, reference), process_of_epoch, mean=mean)
-    is_doubtful = found is not None and found.is_doubtful
     return Estimates(
         per_call_s=per_call_s,
         reference_ratio=ratio,

@@ -42,9 +42,8 @@ from harness.regression.revision import (
     is_unchanged,
     repository_of,
 )
-from harness.run.fleet import EndedError, Fleet
-from harness.run.plan import plan
-from harness.run.worker import START_S, TIMINGS, Job
+from harness.run.fleet import START_S, TIMINGS, EndedError, Fleet, Job
+from harness.run.session import plan
 
 if TYPE_CHECKING:
     from harness.cases.inputs import Inputs

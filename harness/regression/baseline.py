@@ -32,9 +32,8 @@ from harness.regression.latency_judge import (
     process_ratios,
 )
 from harness.run.across_processes import merged
-from harness.run.fleet import Fleet
+from harness.run.fleet import TIMINGS, Fleet, Job
 from harness.run.session import Session, run_session
-from harness.run.worker import TIMINGS, Job
 from harness.store import Results, read, write
 
 EPOCHS = 12  # trade-off: more epochs in one process do not narrow the spread between processes

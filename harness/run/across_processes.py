@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from itertools import accumulate
 from math import fsum
@@ -15,6 +15,7 @@ from harness.records import (
     Budget,
     Clock,
     Cost,
+    Estimate,
     Latency,
     MeasurementWarning,
     Record,
@@ -100,15 +101,11 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
     clocks = [part.clock for part in parts]
     clock = Clock.PROCESS_CPU if Clock.PROCESS_CPU in clocks else clocks[0]
     found = estimates_of(arms, budget, cpu=clock.is_cpu, process_of_epoch=processes)
-    ceilings = [part.ceiling_ratio for part in parts if part.ceiling_ratio is not None]
-    ceiling = estimate(ceilings) if ceilings else None
-    replays = [part.replay_s.value for part in parts if part.replay_s is not None]
-    replay_ratios = [part.replay_ratio.value for part in parts if part.replay_ratio is not None]
+    ceiling = _across(part.ceiling_ratio for part in parts)
     # One process may be faster than a copy by chance, so the ratio across processes decides. It is
     # not used where every process is valid: on a GPU, a short copy is mostly its launch.
     is_too_fast = is_faster(ceiling) and not all(part.is_valid for part in parts)
     is_invalid = is_too_fast or any(map(_leaves_work, parts))
-    faults = [part.minor_faults_ratio for part in parts if part.minor_faults_ratio is not None]
     return replace(
         parts[0],
         clock=clock,
@@ -119,14 +116,24 @@ def _joined(latencies: Sequence[Latency | None], budget: Budget) -> Latency | No
         converged=found.converged,
         processes=len(parts),
         process_of_epoch=processes,
-        minor_faults_ratio=max(faults, default=None),
-        others_ratio=max((part.others_ratio for part in parts), key=lambda ratio: ratio or 0.0),
+        minor_faults_ratio=_largest(part.minor_faults_ratio for part in parts),
+        others_ratio=_largest(part.others_ratio for part in parts),
         throttled_epochs=sum(part.throttled_epochs for part in parts),
-        replay_s=estimate(replays) if replays else None,
-        replay_ratio=estimate(replay_ratios) if replay_ratios else None,
+        replay_s=_across(part.replay_s.value for part in parts if part.replay_s),
+        replay_ratio=_across(part.replay_ratio.value for part in parts if part.replay_ratio),
         is_valid=not is_invalid,
         arms=arms,
     )
+
+
+def _across(values: Iterable[float | None]) -> Estimate | None:
+    """Estimate a value across the processes that have one."""
+    known = [value for value in values if value is not None]
+    return estimate(known) if known else None
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _leaves_work(latency: Latency) -> bool:

@@ -28,9 +28,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.records import Case, Record, Status
 from harness.records.text import count
-from harness.run.fleet import Fleet, usable_gpus
-from harness.run.plan import JobQueue
-from harness.run.worker import START_S, HarnessError, Job, WorkerInfo
+from harness.run.fleet import START_S, Fleet, HarnessError, Job, WorkerInfo, usable_gpus
+from harness.run.session import JobQueue
 
 _ATTEMPTS = 3
 """A case that ends this many actors is recorded as crashed: nodes may die of it."""
@@ -97,7 +96,7 @@ class RayFleet:
     """The machines of a Ray cluster. Use as a context manager.
 
     A CPU case has the CPUs of a whole node, and a CUDA case has a GPU. A queue chooses the
-    environment of each case (:mod:`harness.run.plan`).
+    environment of each case (:mod:`harness.run.session`).
     """
 
     def __init__(self, address: str | None = None) -> None:

@@ -14,7 +14,7 @@ is. Rounding is the same either way, unless the result of a row depends on its p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from random import Random
@@ -41,6 +41,7 @@ from implementations.contract import LayerNormFunction
 
 _REUSED = 1.25  # trade-off: from this ratio of times on, results count as reused
 _SIGNS = {"dx": -1, "dweight": 1, "dbias": -1}
+_NEGATED = dict.fromkeys(GRADIENTS, -1)  # where dy alone is
 _PAIRS = 7  # of calls; the fastest call with new values is compared with the median of the others
 
 
@@ -81,7 +82,8 @@ def wrong_again(
     other = shifted_or_negated(timed.inputs, case)
     if other is not None:
         in_timer, alone = run_again(timed, other)
-        is_same = all(_is_expected(outputs, alone, first, case) for outputs in in_timer)
+        signs = _NEGATED if case.direction is Direction.BACKWARD else _SIGNS
+        is_same = all(are_equivariant(first, outputs, case, signs) for outputs in in_timer)
         if is_same and are_equivariant(first, alone, case):
             return None
     # a right result may depend on a row's index or sign: judge results of new values
@@ -110,8 +112,8 @@ def run_again(timed: Timed, new: Inputs) -> tuple[tuple[Outputs, ...], Outputs]:
     A timed backward goes through the graph of the first x, so that only dy is new to it.
 
     Returns:
-        The outputs of a timed call, without y of a backward, and, if they differ, those of the last
-        of several; and the outputs of the untimed call.
+        The outputs of a timed call and of the last of several, without y of a backward; and the
+        outputs of the untimed call.
 
     Raises:
         ImplementationError: the implementation raised.
@@ -129,32 +131,13 @@ def run_again(timed: Timed, new: Inputs) -> tuple[tuple[Outputs, ...], Outputs]:
     # torch's compiler reads frames and files
     with nullcontext() if case.mode is Mode.COMPILED else observed():
         alone = run_once(timed.function, case, placed, is_judged=True)
-    return (in_timer,) if _are_same(in_timer, last) else (in_timer, last), alone
-
-
-def _are_same(first: Outputs, second: Outputs) -> bool:
-    return all(_is_equal(getattr(first, o), getattr(second, o)) for o in ("y", *GRADIENTS))
+    return (in_timer, last), alone
 
 
 def _write(placed: Inputs, new: Inputs) -> None:
     """Write the values of ``new`` to the memory of ``placed``."""
     for old, tensor in zip(placed.tensors, new.tensors, strict=True):
         overwrite(old, tensor)
-
-
-def _is_expected(in_timer: Outputs, alone: Outputs, first: Outputs, case: Case) -> bool:
-    """Whether the results of :func:`run_again` agree bit by bit, with a negated dy if any.
-
-    Args:
-        in_timer: of a timed call.
-        alone: of the untimed call.
-        first: of the first call, with the first inputs.
-        case: what is timed.
-    """
-    if case.direction is Direction.FORWARD:
-        return torch.equal(in_timer.y, alone.y)
-    like, sign = (first, -1) if case.direction is Direction.BACKWARD else (alone, 1)
-    return all(_is_equal(getattr(in_timer, d), getattr(like, d), sign) for d in GRADIENTS)
 
 
 def _timed_outputs(timed: Timed, calls: int) -> Outputs:
@@ -230,13 +213,15 @@ def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:
     return replace(inputs, x=LAYOUTS[case.layout](inputs.x.roll(1, 0)))
 
 
-def are_equivariant(first: Outputs, outputs: Outputs, case: Case) -> bool:
+def are_equivariant(
+    first: Outputs, outputs: Outputs, case: Case, signs: Mapping[str, int] = _SIGNS
+) -> bool:
     """Whether ``outputs``, of shifted or negated inputs, follow from ``first``; False if NaN."""
     if case.direction is Direction.FORWARD:
         return torch.equal(outputs.y, first.y.roll(1, 0))
     return all(
         _is_equal(getattr(outputs, name), getattr(first, name), sign)
-        for name, sign in _SIGNS.items()
+        for name, sign in signs.items()
     )
 
 

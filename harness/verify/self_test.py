@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.mutants import ORDERS, RIGHT, WRONG, Mutant
 from harness.records.text import count
-from harness.run.process_state import process_state_restored
+from harness.run.integrity import process_state_restored
 from harness.verify.cases.plan import DEFAULT
 from harness.verify.red_team import Fate, RedTeam, run_red_team
 from harness.verify.result import DTYPES

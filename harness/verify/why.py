@@ -23,7 +23,7 @@ from harness.numerics.verdict import status_of
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, Severity
 from harness.run.attempt import Judged, attempt, exact_of
-from harness.run.process_state import process_state_restored
+from harness.run.integrity import process_state_restored
 from harness.verify.cases.plan import first_case
 from harness.verify.scope import fitted
 from harness.verify.where import Further, conditions_of_failures

@@ -17,8 +17,7 @@ from harness.cases.inputs import UnrepresentableError
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
 from harness.records.refusal import Refusal
-from harness.run.fleet import EndedError, Fleet
-from harness.run.worker import HarnessError, WorkerInfo, why_unresolved
+from harness.run.fleet import EndedError, Fleet, HarnessError, WorkerInfo, why_unresolved
 from harness.verify.case_results import Count
 from harness.verify.cases.plan import PlannedCase
 from harness.verify.explain import Explanation, explain

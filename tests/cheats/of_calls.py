@@ -35,8 +35,8 @@ OF_CALLS = (
                         return function(*ready, **(named or {}))
             """,
         ),
-        run="y is a Lazy, a subclass of torch.Tensor, expected a plain one",
-        verify="y is a Lazy, a subclass of torch.Tensor, expected a plain one",
+        run="y is of type Lazy, expected torch.Tensor itself",
+        verify="y is of type Lazy, expected torch.Tensor itself",
         seen=f"{DEEP_REINFORCE}, {GPU_MODE}",
     ),
     Cheat(

@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cheats import CHEATS, Cheat, table
 
 from harness.records import Budget, Case, Direction, Measurement, Status
-from harness.run.fleet import Fleet
-from harness.run.worker import Job, run_case
+from harness.run.fleet import Fleet, Job, run_case
 from harness.verify.result import VerifyOptions
 from harness.verify.workers import verify_in_worker, why_unverifiable
 

@@ -17,8 +17,7 @@ from fake_device import LocalFleet
 from harness.cases import load_preset
 from harness.records import Record
 from harness.run import fleet as fleet_module
-from harness.run.fleet import Fleet
-from harness.run.worker import HarnessError
+from harness.run.fleet import Fleet, HarnessError
 from harness.store import read
 
 SUBJECTS = """
@@ -110,12 +109,12 @@ def test_a_run_out_of_time_prints_how_to_continue(
     fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "run", lambda *_: iter(()))
-    monkeypatch.setattr("sys.argv", ["layernorm-bench", "run", *ONE])
+    monkeypatch.setattr("sys.argv", ["layernorm-bench", "run", *ONE, "--resume", "--out=x.parquet"])
     found = call("run", *ONE, "--quiet", "--time-budget", "1s")
     assert found.exit_code == 3
     left, command, why = found.stderr.splitlines()
-    assert "cases not started: 1" in left
-    assert shlex.split(command) == ["layernorm-bench", "run", *ONE, "--resume"]
+    assert "1 case was not started" in left
+    assert shlex.split(command) == ["layernorm-bench", "run", *ONE[:-2], "--resume", *ONE[-2:]]
     assert "the time budget was spent" in why
 
 

@@ -26,7 +26,7 @@ from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main
 from harness.records.refusal import Refusal
 from harness.run import fleet as fleet_module
-from harness.run.plan import plan
+from harness.run.session import plan
 from harness.selection.workload import find_workload
 
 SET_UP = (

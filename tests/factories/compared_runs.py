@@ -29,7 +29,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.regression import Change, Comparison, Confirm, compare
-from harness.run.worker import Job, WorkerInfo
+from harness.run.fleet import Job, WorkerInfo
 from harness.store import Results
 
 HERE = make_environment()

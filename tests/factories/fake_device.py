@@ -32,7 +32,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.case import CaseRunner
-from harness.run.worker import Job, WorkerInfo
+from harness.run.fleet import Job, WorkerInfo
 
 ROLES = {
     "subject": ArmRole.SUBJECT,

@@ -14,8 +14,7 @@ from fake_device import LocalFleet
 from harness.cases import Grid, Sweep
 from harness.records import Record
 from harness.run.fleet import Fleet
-from harness.run.plan import plan
-from harness.run.session import Session, SessionOutcome, run_session
+from harness.run.session import Session, SessionOutcome, plan, run_session
 
 # counts its calls in a file; `waits` waits in its third case until a file named "go" exists
 SUBJECTS = """

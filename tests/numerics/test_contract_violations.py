@@ -25,11 +25,11 @@ from harness.run.call import ContractViolationError, run_once
         (lambda y: y.double(), "y has dtype torch.float64, expected torch.float32"),
         (lambda y: y.half(), "y has dtype torch.float16, expected torch.float32"),
         (lambda y: y.to("meta"), "y has device meta, expected cpu"),
-        (lambda y: (y, y.mean()), "y is a tuple, expected a torch.Tensor"),
-        (lambda y: [y], "y is a list, expected a torch.Tensor"),
-        (lambda y: y.detach().numpy(), "y is a ndarray, expected a torch.Tensor"),
-        (lambda y: None, "y is a NoneType, expected a torch.Tensor"),
-        (lambda y: 1, "y is an int, expected a torch.Tensor"),
+        (lambda y: (y, y.mean()), "y is of type tuple, expected torch.Tensor itself"),
+        (lambda y: [y], "y is of type list, expected torch.Tensor itself"),
+        (lambda y: y.detach().numpy(), "y is of type ndarray, expected torch.Tensor itself"),
+        (lambda y: None, "y is of type NoneType, expected torch.Tensor itself"),
+        (lambda y: 1, "y is of type int, expected torch.Tensor itself"),
     ],
 )
 @pytest.mark.parametrize("case", [FORWARD, BACKWARD], ids=lambda each: each.direction)

@@ -31,8 +31,8 @@ from harness.regression import (
     process_ratios,
     record_baseline,
 )
+from harness.run.fleet import Job
 from harness.run.session import ForeignRunError
-from harness.run.worker import Job
 from harness.store import Results, StoreError, read
 
 CASES = [make_case(rows=rows) for rows in range(1, 7)]

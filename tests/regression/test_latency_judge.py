@@ -68,8 +68,7 @@ from harness.regression import (
     time_again,
 )
 from harness.run.across_processes import merged
-from harness.run.fleet import Fleet
-from harness.run.worker import Job
+from harness.run.fleet import Fleet, Job
 
 CASE = make_case()
 STEPPED = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)

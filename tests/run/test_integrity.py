@@ -14,7 +14,7 @@ import torch
 
 import implementations
 from harness.numerics import oracle, verdict
-from harness.run import process_state
+from harness.run import integrity
 from harness.run.integrity import TamperingError, Trusted
 
 
@@ -38,8 +38,8 @@ def test_nothing_that_has_changed_is_no_tampering(trusted: Trusted) -> None:
         (torch.Tensor, "backward", "torch.Tensor.backward"),
         (math, "__name__", "math.__name__"),
         (verdict, "verdict_of", "harness.numerics.verdict.verdict_of"),
-        (process_state, "process_state", "harness.run.process_state.process_state"),
-        (process_state.StatePart, "__init__", "harness.run.process_state.StatePart.__init__"),
+        (integrity, "process_state", "harness.run.integrity.process_state"),
+        (integrity.StatePart, "__init__", "harness.run.integrity.StatePart.__init__"),
     ],
 )
 def test_a_replaced_attribute_is_named_and_put_back(
@@ -125,7 +125,7 @@ def test_a_state_that_was_marked_is_the_one_to_leave(trusted: Trusted) -> None:
 def test_a_quick_check_looks_at_what_judges_alone(
     trusted: Trusted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_state, "process_state", fake)
+    monkeypatch.setattr(integrity, "process_state", fake)
     trusted.check(quick=True)
     monkeypatch.setattr(verdict, "verdict_of", fake)
     with pytest.raises(TamperingError, match="verdict_of: "):

@@ -8,8 +8,8 @@ from fake_device import LocalFleet
 
 from harness.cases import Planned
 from harness.records import Budget, Case, Measurement
-from harness.run.plan import JobQueue, missing_jobs
-from harness.run.worker import Job, WorkerInfo
+from harness.run.fleet import Job, WorkerInfo
+from harness.run.session import JobQueue, missing_jobs
 
 CASES = [
     Case(implementation=name, shape=(rows, 8)) for rows in (1, 2) for name in ("native", "two_pass")

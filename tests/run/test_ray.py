@@ -21,9 +21,8 @@ pytest.importorskip("ray", reason="the extra ray is not installed")
 
 from harness.records import Budget, Case, Measurement, Record, Status
 from harness.run import ray_fleet as module
-from harness.run.fleet import Fleet
+from harness.run.fleet import Fleet, Job
 from harness.run.ray_fleet import RayFleet
-from harness.run.worker import Job
 from harness.store import read, read_journal, to_plain
 
 UNHURRIED_S = 60.0

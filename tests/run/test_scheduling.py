@@ -12,8 +12,7 @@ from fake_device import LocalFleet
 
 from harness.records import Budget, Case, Gpu, Measurement, Record, Status
 from harness.run import fleet as module
-from harness.run.fleet import Fleet, usable_gpus
-from harness.run.worker import Job, WorkerInfo
+from harness.run.fleet import Fleet, Job, WorkerInfo, usable_gpus
 
 GPU = Gpu(name="X", uuid="1", memory_bytes=1, power_limit_w=None, compute_capability="9.0")
 INFO = replace(LocalFleet().info, unavailable={}, device_counts={"cpu": 1, "cuda": 3})
@@ -114,12 +113,3 @@ def test_gpus_of_several_models_are_not_used_at_once(monkeypatch: pytest.MonkeyP
     assert len(usable_gpus(["0", "1"], environment)) == 2
     other = replace(environment, gpus=(GPU, replace(GPU, name="Y")))
     assert usable_gpus(["0", "1"], other) == ["0"]
-
-
-def test_a_kill_for_lack_of_memory_is_told_by_the_count_of_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_VMSTAT", tmp_path / "vmstat")
-    assert module._out_of_memory_kills() == 0
-    (tmp_path / "vmstat").write_text("nr_free_pages 12\noom_kill 3\n")
-    assert module._out_of_memory_kills() == 3

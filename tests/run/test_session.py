@@ -17,7 +17,7 @@ from harness.cases import Grid, Sweep, SweepError
 from harness.records import Record, Status
 from harness.run import session as module
 from harness.run.fleet import Fleet
-from harness.run.plan import plan
+from harness.run.session import plan
 from harness.store import StoreError, journal, read, read_journal
 
 

@@ -16,7 +16,7 @@ from harness.mutants import CONDITIONS, RIGHT, WRONG, Mutant, gradient, named
 from harness.mutants.mutant import mutants_in
 from harness.records import Case, Direction, Status
 from harness.run.attempt import attempt
-from harness.run.process_state import process_state_restored
+from harness.run.integrity import process_state_restored
 from implementations import adopt, native
 
 BACKWARD = Case(implementation="", shape=(6, 40), direction=Direction.BACKWARD)

@@ -18,7 +18,7 @@ from harness.records import Case, Direction, Status
 from harness.records.finding import Severity
 from harness.run import call as computed
 from harness.run.attempt import Judged, attempt
-from harness.run.process_state import process_state
+from harness.run.integrity import process_state
 from harness.verify import verify, why
 from harness.verify.why import mistakes_of, narrow_sums
 from implementations import Implementation, adopt, native, two_pass

@@ -14,7 +14,7 @@ from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
-from harness.run.process_state import (
+from harness.run.integrity import (
     process_state,
     process_state_restored,
     set_caller_state,

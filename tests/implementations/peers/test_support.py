@@ -38,7 +38,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.case import CaseRunner
-from harness.run.plan import plan
+from harness.run.session import plan
 from harness.run.timing import refusal
 from implementations import PEERS, Implementation, UnsupportedError, find
 from implementations.peers import PACKAGES

@@ -23,7 +23,7 @@ from harness.regression import (
 )
 from harness.regression.ab import BASE, Bench, ab, time_against_base
 from harness.regression.revision import Checkout
-from harness.run.worker import Job
+from harness.run.fleet import Job
 
 ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))

@@ -16,7 +16,7 @@ from harness.regression.ab import BASE, run_base_case, time_against_base
 from harness.regression.revision import Checkout
 from harness.run.call import function_of
 from harness.run.case import CaseRunner
-from harness.run.worker import Job
+from harness.run.fleet import Job
 from implementations import find
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from verify_targets import CASE, case_in, layer_norm, target, then
 
-from harness.run.process_state import process_state_restored
+from harness.run.integrity import process_state_restored
 from harness.verify.checks.surroundings import (
     keeps_accuracy_under_autocast,
     records_no_unwanted_graph,

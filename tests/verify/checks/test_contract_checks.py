@@ -11,7 +11,7 @@ from torch import Tensor
 from verify_targets import CASE, case_in, layer_norm, mutant, target, then
 
 from harness.records.finding import RemarkKind, Severity
-from harness.run.process_state import process_state_restored
+from harness.run.integrity import process_state_restored
 from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import SMALL, contract_findings
 from implementations import ALL, Implementation, UnsupportedError, native
