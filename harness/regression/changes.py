@@ -187,6 +187,14 @@ def exact_changes(before: Record, after: Record) -> list[Change]:
     return changes
 
 
+def holds_elsewhere(case: Case, part: str) -> bool:
+    """Whether a part of a case's record is the same on every machine, as long as the code is.
+
+    Kernels may size their buffers by the GPU, and compilers fuse by the machine.
+    """
+    return {"memory": case.device == "cpu", "operators": case.mode is Mode.EAGER}.get(part, False)
+
+
 def _status_changes(before: Record, after: Record, *, same_machine: bool) -> Iterator[Change]:
     """Compare statuses; yield nothing if the case was measured with the same status in both."""
     old, new = before.status, after.status
@@ -210,11 +218,8 @@ def _figure_changes(
     before: Record, after: Record, part: str, *, same_machine: bool
 ) -> list[Change]:
     """Compare memory or operators."""
-    case, caveat, changes = before.case, "", []
-    if not same_machine and part == "memory" and case.device != "cpu":
-        caveat = "kernels may size their buffers by the GPU"
-    if not same_machine and part == "operators" and case.mode is not Mode.EAGER:
-        caveat = "another machine may compile differently"
+    case, changes = before.case, list[Change]()
+    caveat = "" if same_machine or holds_elsewhere(case, part) else "it depends on the machine"
     for metric in metrics_in("exact"):
         (first, *_), (second, *_) = metric.numbers(before), metric.numbers(after)
         if metric.part != part or first is None:

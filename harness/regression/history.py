@@ -27,8 +27,9 @@ from harness.records.metrics import Metric, metrics_in
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.regression.baseline import merged_processes
+from harness.regression.changes import holds_elsewhere
 from harness.regression.compare import NotMeasuredError
-from harness.regression.latency_judge import why_not_comparable
+from harness.regression.latency_judge import COMPARED_WITH
 from harness.store import Results, StoredRun, StoreError, scan, why_unfinished
 
 __all__ = [
@@ -252,22 +253,23 @@ def _time(written: str) -> datetime:
 
 
 def _notes_on(runs: Sequence[HistoryRun]) -> Iterator[str]:
-    """Yield notes on runs that are in order, each with an example and the number of others."""
-    noted: dict[str, list[str]] = {}
-    for before, run in zip([None, *runs], runs, strict=False):
-        facts = {
-            "without the time of a commit: put in order by the start of the run": not run.committed,
-            "started before its commit was made, so a clock was wrong": run.committed is not None
-            and run.started < run.committed,
-            "started in another order: earlier than the run of an earlier commit; the order of "
-            "commits is used": before is not None and run.started < before.started,
-            "with uncommitted changes (marked +), which no commit range names": run.run.git_dirty,
-            f"cut short, {run.why_unfinished}": run.why_unfinished,
-        }
-        for text in (text for text, is_so in facts.items() if is_so):
-            noted.setdefault(text.partition(",")[0], []).append(f"{run.path.name}: {text}")
-    for examples in noted.values():
-        yield f"{examples[0]}{f' (and {len(examples) - 1:,} more)' * (len(examples) > 1)}"
+    """Yield notes on runs, each with an example and the number of others."""
+    noted = {
+        "without the time of its commit, so it is in order by its start": [
+            run for run in runs if not run.committed
+        ],
+        "started before its commit was made, so a clock was wrong": [
+            run for run in runs if run.committed and run.started < run.committed
+        ],
+        "with uncommitted changes (marked +), which no commit range names": [
+            run for run in runs if run.run.git_dirty
+        ],
+        "cut short": [run for run in runs if run.why_unfinished],
+    }
+    for text, found in noted.items():
+        if found:
+            more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+            yield f"{found[0].path.name}{more}: {text}"
 
 
 # --- trends --------------------------------------------------------------------------------------
@@ -404,20 +406,14 @@ def series_of(
 
     Runs of a case that are not comparable, such as runs on two machines, are in separate series.
     """
-    cases: dict[Case, list[list[tuple[Point, Record]]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[Point, Record]]] = {}
     for run in history.runs:
         for record in run.results.records:
             value = _value_of(record, metric) if is_wanted(record.case) else None
-            if value is None:
-                continue
-            sets = cases.setdefault(record.case, [])
-            alike = next(
-                (found for found in sets if is_comparable(found[-1][1], record, metric)), None
-            )
-            if alike is None:
-                sets.append(alike := [])
-            alike.append((Point(run=run, value=value), record))
-    found = [_series(alike, metric) for sets in cases.values() for alike in sets]
+            if value is not None:
+                key = record.case, *_compared_with(record, metric)
+                alike.setdefault(key, []).append((Point(run=run, value=value), record))
+    found = [_series(points, metric) for points in alike.values()]
     found.sort(key=_largest, reverse=True)  # stable: equal changes keep the order of the runs
     return Trend(metric=metric, series=tuple(found), is_searched=metric.exact or has_detector())
 
@@ -483,21 +479,15 @@ def _value_of(record: Record, metric: Metric) -> Estimate | None:
     return value if 0 < value.value < inf else None
 
 
-def is_comparable(before: Record, after: Record, metric: Metric) -> bool:
-    """Whether two records of a case may be in one series; ``check`` uses the same rules."""
-    is_same = before.environment == after.environment
-    if metric.part == "latency":
-        # the times of a wrong and of a right result are not comparable
-        return (
-            is_same
-            and before.status is after.status
-            and before.latency is not None
-            and after.latency is not None
-            and why_not_comparable(before.latency, after.latency) is None
-        )
-    if metric.part == "operators":
-        return is_same or before.case.mode is Mode.EAGER
-    return is_same or (metric.part != "errors" and before.case.device == "cpu")
+def _compared_with(record: Record, metric: Metric) -> tuple[object, ...]:
+    """Return what is equal in all records of a case in one series; as in ``check``."""
+    if metric.part != "latency":
+        is_anywhere = holds_elsewhere(record.case, metric.part)
+        return () if is_anywhere else (record.environment,)
+    names = ("timer", "is_valid", *COMPARED_WITH)
+    latency = tuple(getattr(record.latency, name, None) for name in names)
+    # the times of a wrong and of a right result are not comparable
+    return record.environment, record.status, *latency
 
 
 def _largest(series: Series) -> float:
@@ -597,4 +587,5 @@ def _comparable(newest_first: list[Record], here: set[str]) -> list[Record]:
     own = [record for record in newest_first if record.environment in here]
     newest, *older = own or newest_first
     time = TREND_METRICS["time"]
-    return [newest, *(record for record in older if is_comparable(record, newest, time))]
+    same = _compared_with(newest, time)
+    return [newest, *(record for record in older if _compared_with(record, time) == same)]

@@ -312,6 +312,10 @@ def is_steady(baseline: Record) -> bool:
     return not noise and not _stepped(baseline)
 
 
+COMPARED_WITH = ("reference", "clock", "cache", "allocation")
+"""Fields of a latency that are equal wherever two latencies are compared, beside the timer."""
+
+
 def why_not_comparable(old: Latency, new: Latency) -> str | None:
     """Return why two latencies of one machine do not measure the same thing; None if they do."""
     if old.timer != new.timer:
@@ -321,7 +325,7 @@ def why_not_comparable(old: Latency, new: Latency) -> str | None:
             return f"not valid {when}: less time than a copy of its bytes takes"
         if latency.reference_ratio is None:
             return f"no reference was timed {when}, and times alone are not compared"
-    for name in ("reference", "clock", "cache", "allocation"):
+    for name in COMPARED_WITH:
         first, second = getattr(old, name), getattr(new, name)
         if first != second:
             return f"its {name} was {first} before and is {second} now"
@@ -335,25 +339,20 @@ def has_machine_changed(shifts: Sequence[Shift]) -> bool:
     """Whether more cases moved than a change of one implementation explains.
 
     A change of the machine, or of code that implementations share, moves the cases of all. Only
-    clear moves count, since a move of two spreads is often chance.
+    clear moves count, since a move of two spreads is often chance. The implementation with the most
+    moved cases is left out. Of the other cases, more than a tenth and at least two must have moved,
+    since one may be chance.
     """
-    moved = [shift.case for shift in shifts if shift.is_beyond(_CLEAR_SPREADS)]
-    # a noisy case that did not move far may have moved as well, so it is not counted at all
-    known = [shift.case for shift in shifts if not shift.noise or shift.is_suspect]
-    return is_everywhere(moved, known)
-
-
-def is_everywhere(moved: Sequence[Case], cases: Sequence[Case]) -> bool:
-    """Whether cases of more than one implementation moved.
-
-    The implementation with the most moved cases is left out. Of the other cases, more than a tenth
-    and at least two must have moved, since one may be chance.
-    """
+    clear = [shift for shift in shifts if shift.is_beyond(_CLEAR_SPREADS)]
+    moved = Counter(shift.case.implementation for shift in clear)
     if not moved:
         return False
-    ((most, number),) = Counter(case.implementation for case in moved).most_common(1)
-    others = sum(case.implementation != most for case in cases)
-    return len(moved) - number > max(1.0, _CHANGED_SHARE * others)
+    ((most, number),) = moved.most_common(1)
+    # a noisy case that did not move far may have moved as well, so it is not counted at all
+    others = sum(
+        shift.case.implementation != most for shift in shifts if not shift.noise or shift.is_suspect
+    )
+    return moved.total() - number > max(1.0, _CHANGED_SHARE * others)
 
 
 def judge_all(shifts: Sequence[Shift], confirm: Confirm | None) -> dict[str, Change]:

@@ -6,6 +6,7 @@ finds conflicts, the second writes. What is kept is a checksum per record.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -23,7 +24,6 @@ from harness.store.parquet import (
 from harness.store.schema import StoreError
 
 _DIGEST_BYTES = 12  # 2**96 values: among a billion records, two meet with a chance of 1e-11
-_MOST_NAMED = 5  # conflicts in a message: enough to see what they have in common
 
 
 class EmptyError(StoreError):
@@ -175,27 +175,23 @@ def _revision(environment: Environment) -> str:
 
 def _refuse_conflicts(sources: Sequence[_Source]) -> None:
     """Refuse different records of a case in one environment."""
-    first: dict[bytes, _Source] = {}
-    conflicts: dict[bytes, tuple[Path, Path]] = {}
+    first: dict[bytes, Path] = {}
+    of_path = {source.path: source for source in sources}
+    conflicts = Counter[tuple[Path, Path]]()
     for source in sources:
         for key, content in source.contents.items():
-            other = first.setdefault(key, source)
-            if other.contents[key] != content:
-                conflicts.setdefault(key, (other.path, source.path))
-    if not conflicts:
-        return
-    named = list(conflicts.items())[:_MOST_NAMED]
-    names = {
-        _key(record): record.case.id
-        for path in dict.fromkeys(path for _, (path, _) in named)
-        for record in _records(path)
-    }
-    listed = "; ".join(f"{names[key]} in {one} and {other}" for key, (one, other) in named)
-    more = f", and {len(conflicts) - len(named):,} more" if len(conflicts) > len(named) else ""
-    raise StoreError(
-        f"{count(len(conflicts), 'case')} measured twice in one environment, with different "
-        f"results: {listed}{more}; leave out one file of each pair"
-    )
+            path = first.setdefault(key, source.path)
+            conflicts[path, source.path] += of_path[path].contents[key] != content
+    listed = [
+        f"{count(number, 'case')} in {one} and {other}"
+        for (one, other), number in conflicts.items()
+        if number
+    ]
+    if listed:
+        raise StoreError(
+            "measured twice in one environment, with different results: "
+            f"{'; '.join(listed)}; leave out one file of each pair"
+        )
 
 
 def _joined_runs(sources: Sequence[_Source]) -> list[Run]:

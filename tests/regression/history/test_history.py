@@ -158,7 +158,6 @@ def test_runs_are_in_the_order_of_their_commits(tmp_path: Path) -> None:
     assert [run.run.git_commit for run in history.runs] == [
         commit_of(number) for number in range(3)
     ]
-    assert "run001.parquet: started in another order" in notes(tmp_path)
 
 
 def test_a_run_before_its_commit_shows_a_wrong_clock(tmp_path: Path) -> None:
