@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from harness.records.text import as_speed, count, speed_interval_text
 from harness.regression import Change, ChangeKind, Comparison
-from harness.report.document import DASH, Block, Cell, Column, Table, Text, name_of, number
+from harness.report.document import DASH, Block, Cell, Column, Table, Text, columns, name_of, number
 from harness.store import to_plain
 
 if TYPE_CHECKING:
@@ -29,42 +30,36 @@ def verdict(comparison: Comparison) -> tuple[str, str]:
 
 
 def document_of_comparison(
-    comparison: Comparison, *, most_rows: int | None = None
+    comparison: Comparison, *, most_rows: int = sys.maxsize
 ) -> tuple[Block, ...]:
     """Return how many cases changed in which way, the notes, and a table of each kind of change.
 
-    Args:
-        comparison: its unchanged cases are only counted.
-        most_rows: the number of rows, in which other cases of the same kind and reason as a case
-            that does not fail are only counted; None gives each case a row.
+    Unchanged cases are only counted, and so are others that do not fail for the same reason.
     """
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())
     groups: dict[ChangeKind, dict[str, list[Change]]] = {}
     for change in comparison.changes:
-        is_own = change.kind.is_failure or most_rows is None
-        alike = change.case.id if is_own else change.reason
         if change.kind is not ChangeKind.UNCHANGED:
+            alike = change.case.id if change.kind.is_failure else change.reason
             groups.setdefault(change.kind, {}).setdefault(alike, []).append(change)
     tables = []
-    room = sum(map(len, groups.values())) if most_rows is None else most_rows
     for kind, alike_changes in groups.items():
-        rows = [_row(*changes) for changes in alike_changes.values()]
-        left = len(rows) - room
+        rows = tuple(_row(*changes) for changes in alike_changes.values())
+        left = max(len(rows) - most_rows, 0)
         tables.append(
             Table(
                 name=name_of("gate", kind),
                 title=f"{comparison.counts[kind]:,} {kind}",
-                caption=f"and {left:,} more" if left > 0 else "",
+                caption=f"and {left:,} more" if left else "",
                 columns=(
-                    Column("case"),
-                    Column("speed now against before", is_number=True),
+                    *columns("case", "speed now against before#"),
                     Column("why", is_long=True),
                 ),
-                rows=tuple(rows[: max(room, 0)]),
+                rows=rows[:most_rows],
                 is_folded=not kind.is_failure,
             )
         )
-        room = max(room - len(rows), 0)
+        most_rows = max(most_rows - len(rows), 0)
     return (
         Text(f"{comparison.head} against {comparison.baseline}: {counts}"),
         *(Text(note, "note") for note in comparison.notes),

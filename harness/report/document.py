@@ -363,7 +363,7 @@ def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
 # characters with a meaning in Markdown, or in HTML within it; not the underscores within names
 _MARKS = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w)")
 _SYMBOLS = {"wrong": "✕", "out_of_guarantee": "○"}
-_SPARE_BYTES = 1024  # for the sentence that says what was left out, and the end of a table
+_SPARE_BYTES = 1024  # for the sentence that says what was left out
 
 
 def escaped(text: str) -> str:
@@ -376,60 +376,49 @@ def escaped(text: str) -> str:
 def markdown(document: Document, *, limit_bytes: float = inf, rest: str = "") -> str:
     """Return a document in GitHub's Markdown, of at most ``limit_bytes`` in UTF-8.
 
-    Rows for which there is no room are counted in the last line. Figures are left out.
+    Lines for which there is no room are counted in the last line. Figures are left out.
 
     Args:
-        document: its texts come before its tables.
-        limit_bytes: the room; the result is empty if the texts do not fit.
-        rest: a clause that says where to find the rows that are left out.
+        document: what must be seen comes first.
+        limit_bytes: the room; the result is empty if not even the first line fits.
+        rest: a clause that says where to find the lines that are left out.
     """
-    room = limit_bytes - (_SPARE_BYTES if limit_bytes < inf else 0)
     lines: list[str] = []
-    left = 0
     for block, following in zip(document, [*document[1:], None], strict=True):
         match block:
             case Text():
                 mark = {"title": "## ", "note": "- "}.get(block.style, "")
                 in_list = mark == "- " and getattr(following, "style", "") == "note"
-                own = [mark + escaped(block.text), *([] if in_list else [""])]
+                lines += [mark + escaped(block.text), *([] if in_list else [""])]
             case Facts():
                 pairs = (f"- {escaped(name)}: {escaped(value)}" for name, value in block.pairs)
-                own = [f"### {escaped(block.title)}", "", *pairs, ""]
+                lines += [f"### {escaped(block.title)}", "", *pairs, ""]
             case Table():
-                own, missing = _markdown_table(block, 0 if left else room)
-                left += missing
-            case _:
-                own = []
-        room -= _size(own)
-        if room < 0:
-            return ""
-        lines += own
-    if left:
+                lines += _markdown_table(block)
+    room = limit_bytes - _SPARE_BYTES
+    kept = 0
+    while kept < len(lines) and (room := room - len(lines[kept].encode()) - 1) >= 0:
+        kept += 1
+    if 0 < kept < len(lines):
         where = f"; {escaped(rest)}" if rest else ""
-        lines += [f"no room here for {count(left, 'more case')}{where}", ""]
-    return "\n".join(lines)
+        more = ["", f"no room here for {count(len(lines) - kept, 'more line')}{where}", ""]
+        return "\n".join(lines[:kept] + more)
+    return "\n".join(lines[:kept])
 
 
-def _markdown_table(table: Table, room: float) -> tuple[list[str], int]:
-    """Return the lines of a table, none if no row fits, and the number of rows left out."""
-    heads = [escaped(column.text) for column in table.columns]
-    rules = ["---:" if column.is_number else "---" for column in table.columns]
-    opening = [f"### {escaped(table.title)}", ""] if table.title else []
-    closing = ["", *([escaped(table.caption), ""] if table.caption else [])]
+def _markdown_table(table: Table) -> Iterator[str]:
     if table.is_folded:
-        opening = [f"<details><summary>{escape(table.title)}</summary>", ""]
-        closing += ["</details>", ""]
-    opening += [_markdown_row(heads), f"|{'|'.join(rules)}|"]
-    room -= _size(opening) + _size(closing)
-    kept = []
-    for row in table.shown_rows:
-        line = _markdown_row(map(_markdown_cell, row))
-        room -= _size([line])
-        if room < 0:
-            break
-        kept.append(line)
-    left = len(table.shown_rows) - len(kept)
-    return ([*opening, *kept, *closing] if kept else []), left
+        yield from (f"<details><summary>{escape(table.title)}</summary>", "")
+    elif table.title:
+        yield from (f"### {escaped(table.title)}", "")
+    yield _markdown_row(escaped(column.text) for column in table.columns)
+    yield f"|{'|'.join('---:' if column.is_number else '---' for column in table.columns)}|"
+    yield from (_markdown_row(map(_markdown_cell, row)) for row in table.shown_rows)
+    yield ""
+    if table.caption:
+        yield from (escaped(table.caption), "")
+    if table.is_folded:
+        yield from ("</details>", "")
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -445,11 +434,6 @@ def _markdown_cell(cell: Cell) -> str:
     text = f"[{text}]({cell.link})" if cell.link else text
     text = f"**{text}**" if cell.is_strong else text
     return f"{text}<br>{escaped(cell.note)}" if cell.note else text
-
-
-def _size(lines: Iterable[str]) -> int:
-    """Return the number of bytes of lines, with their line ends."""
-    return sum(len(line.encode()) + 1 for line in lines)
 
 
 # --- HTML ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import log
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from harness.regression.history import (
     MISSING_DETECTOR,
     TREND_METRICS,
     History,
-    HistoryRun,
     Series,
     Trend,
     TrendChange,
@@ -25,11 +24,11 @@ from harness.report.document import (
     DASH,
     Block,
     Cell,
-    Column,
     FigureBlock,
     Panel,
     Table,
     Text,
+    columns,
     name_of,
     number,
 )
@@ -39,14 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["document_of_history", "history_as_plain", "how_it_changed"]
 
-_UNITS = {
-    "speed": "speed relative to the reference; above 1 is faster",
-    "time": "time per call",
-    "error": "largest error of any output",
-    "peak-memory": "peak memory beyond the inputs",
-    "saved-memory": "memory saved for the backward",
-    "operators": "operators per call",
-}
 _MOST_PRINTED = 50  # trade-off: a page of a terminal can be read; --json has every series
 _MOST_ROWS = 200  # trade-off: each takes 0.3 kB, and more are read by a program
 _MOST_PANELS = 12  # trade-off: each takes 10 kB
@@ -55,15 +46,15 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def document_of_history(history: History, trend: Trend) -> tuple[Block, ...]:
-    """Return the trend of each series, those with changes first."""
+    """Return the changes of a metric, and the trend of each series, those with changes first."""
     changed = sum(bool(series.changes) for series in trend.series)
     environments = {series.environment for series in trend.series}
     return (
         Text(f"{history.folder}: {_span(history)}, {count(len(environments), 'environment')}"),
-        Text(f"{_name(trend.metric)}: {_UNITS[_name(trend.metric)]}"),
         Text(f"{changed} of {count(len(trend.series), 'series', 'series')} changed"),
         *(Text(note, "note") for note in _notes(history, trend)),
-        _series_table(trend, _MOST_PRINTED, has_changes=True),
+        _change_table([trend], _MOST_PRINTED),
+        _series_table(trend, _MOST_PRINTED),
     )
 
 
@@ -72,22 +63,20 @@ def how_it_changed(data: PageData) -> tuple[Block, ...]:
     history = data.history
     if history is None:
         return ()
-    trends = {
-        name: series_of(history, metric) for name, metric in TREND_METRICS.items() if name != "time"
-    }
-    speeds = trends["speed"]
-    intro = (
-        f"{_span(history)}, in the order of their commits. The other sections are of the latest "
-        "run of each environment. Speeds are relative to the reference, which is timed in turn "
-        "with each case."
-    )
-    shown = [series for series in speeds.series if len(series.points) > 1][:_MOST_PANELS]
+    trends = [
+        series_of(history, metric) for name, metric in TREND_METRICS.items() if name != "time"
+    ]
+    (speeds,) = (trend for trend in trends if _name(trend.metric) == "speed")
     return (
-        Text(intro),
+        Text(
+            f"{_span(history)}, in the order of their commits. The other sections are of the "
+            "latest run of each environment. Speeds are relative to the reference, which is timed "
+            "in turn with each case."
+        ),
         *(Text(note[0].upper() + note[1:]) for note in _notes(history, speeds)),
-        _change_table([trends[name] for name in TREND_METRICS if name in trends]),
-        *([_figures(history, speeds, shown)] if shown else []),
-        _series_table(speeds, _MOST_ROWS, has_changes=False)
+        _change_table(trends, _MOST_ROWS),
+        *_figures(history, speeds),
+        _series_table(speeds, _MOST_ROWS)
         if speeds.series
         else Text("No case has a speed relative to a reference."),
     )
@@ -144,19 +133,15 @@ def _change_text(metric: Metric, change: TrendChange) -> str:
 # --- tables and figures --------------------------------------------------------------------------
 
 
-def _series_table(trend: Trend, most_rows: int, *, has_changes: bool) -> Table:
+def _series_table(trend: Trend, most_rows: int) -> Table:
     metric = trend.metric
     has_others = len({series.environment for series in trend.series}) > 1
     rows = []
     for series in trend.series[:most_rows]:
-        notes = [f"environment {series.environment}"] if has_others else []
-        if has_changes:
-            notes += [
-                f"{_change_text(metric, change)}, in {change.commits}" for change in series.changes
-            ]
+        where = f", {series.environment}" if has_others else ""
         values = [point.value for point in series.points]
         rows.append((
-            Cell(series.case.id, note="\n".join(notes), is_long=True),
+            Cell(f"{series.case.id}{where}", is_long=True),
             Cell(_bars([value.value for value in values])),
             number(_value_text(metric, values[0].value)),
             number(_estimate_text(metric, values[-1])),
@@ -171,12 +156,8 @@ def _series_table(trend: Trend, most_rows: int, *, has_changes: bool) -> Table:
         title=f"Every series of {_name(metric)}: {len(trend.series):,}",
         caption="Runs that cannot be compared, such as of another machine, have a series of their "
         f"own.{more if left else ''}",
-        columns=(
-            Column("case"),
-            Column("trend"),
-            *(Column(head, is_number=True) for head in ("first", "last", "runs")),
-            Column("noise between runs", is_number=True),
-            Column("changes", is_number=True),
+        columns=columns(
+            "case", "trend", "first#", "last#", "runs#", "noise between runs#", "changes#"
         ),
         rows=tuple(rows),
         is_folded=True,
@@ -192,7 +173,7 @@ def _bars(values: Sequence[float]) -> str:
     return "".join(_BARS[round(steps * log(value / low) / log(high / low))] for value in values)
 
 
-def _change_table(trends: list[Trend]) -> Block:
+def _change_table(trends: list[Trend], most_rows: int) -> Block:
     found = [
         (trend.metric, series, change)
         for trend in trends
@@ -202,15 +183,15 @@ def _change_table(trends: list[Trend]) -> Block:
     ]
     if not found:
         return Text("No change was found in any series.")
-    left = len(found) - _MOST_ROWS
+    left = max(len(found) - most_rows, 0)
     return Table(
         name="changes",
         title=f"{count(len(found), 'change')}",
         caption="The cause is one of the commits after the first named, up to and including the "
         "second. Where a change is hardly larger than the noise, it may be one or two runs away. "
         "Changes of speed are found by PELT (Killick et al. 2012, as ruptures implements it); "
-        f"other metrics repeat exactly, to the digits shown.{f' {left:,} more.' * (left > 0)}",
-        columns=tuple(map(Column, ("Case", "Metric", "Change", "Commits", "Files"))),
+        f"other metrics repeat exactly, to the digits shown.{f' {left:,} more.' * bool(left)}",
+        columns=columns("Case", "Metric", "Change", "Commits", "Files"),
         rows=tuple(
             (
                 Cell(series.case.id, is_long=True),
@@ -219,37 +200,35 @@ def _change_table(trends: list[Trend]) -> Block:
                 Cell(change.commits, link=change.first.commit_url),
                 Cell(f"{change.last.path.name} to {change.first.path.name}", is_long=True),
             )
-            for metric, series, change in found[:_MOST_ROWS]
+            for metric, series, change in found[:most_rows]
         ),
     )
 
 
-def _figures(history: History, trend: Trend, shown: list[Series]) -> Block:
+def _figures(history: History, trend: Trend) -> Iterator[Block]:
     from harness.report.figures.plots import BAND_SPREADS, history_figure  # slow to import
 
-    others = len(trend.series) - len(shown)
-    text = (
-        "Each point is a run, with the interval of its measurement. The line is the median between "
-        f"changes, and the band {BAND_SPREADS:g} standard deviations of the noise between runs. A "
-        "dashed line is a change point. The interval of a run of one process does not include the "
-        "differences between processes."
-    )
-    if others:
-        text += f" {count(others, 'other series', 'other series')}, with less change, are below."
-
-    def panel(series: Series) -> Panel:
-        draw = partial(
-            history_figure, title=series.case.id, unit="speed", history=history, series=series
+    panels = tuple(
+        Panel(
+            name_of("history", series.case.id, series.environment),
+            f"History of {series.case.id}",
+            partial(
+                history_figure, title=series.case.id, unit="speed", history=history, series=series
+            ),
         )
-        name = name_of("history", series.case.id, series.environment)
-        return Panel(name, f"History of {series.case.id}", draw)
-
-    return FigureBlock(
-        title="Speed relative to the reference, run by run",
-        caption=text,
-        panels=tuple(map(panel, shown)),
-        is_narrow=True,
+        for series in [series for series in trend.series if len(series.points) > 1][:_MOST_PANELS]
     )
+    if panels:
+        yield FigureBlock(
+            title="Speed relative to the reference, run by run",
+            caption="Each point is a run, with the interval of its measurement. The line is the "
+            f"median between changes, and the band {BAND_SPREADS:g} standard deviations of the "
+            "noise between runs. A dashed line is a change point. The interval of a run of one "
+            "process does not include the differences between processes. Series with less change "
+            "are in the table below.",
+            panels=panels,
+            is_narrow=True,
+        )
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -260,37 +239,39 @@ def history_as_plain(history: History, trend: Trend) -> dict[str, Any]:
     return {
         "folder": str(history.folder),
         "metric": _name(trend.metric),
-        "unit": _UNITS[_name(trend.metric)],
+        "unit": trend.metric.unit,
         "change_points_searched": trend.is_searched,
         "notes": _notes(history, trend),
-        "runs": [_run_as_plain(run) for run in history.runs],
+        "runs": [
+            {
+                "file": run.path.name,
+                "commit": run.run.git_commit,
+                "commit_url": run.commit_url or None,
+                "committed": run.committed and run.committed.isoformat(),
+                "started": run.started.isoformat(),
+            }
+            for run in history.runs
+        ],
         "series": [_series_as_plain(series) for series in trend.series],
     }
 
 
-def _run_as_plain(run: HistoryRun) -> dict[str, Any]:
-    committed = run.committed and run.committed.isoformat()
-    where = {
-        "file": run.path.name,
-        "commit": run.run.git_commit,
-        "commit_url": run.commit_url or None,
-    }
-    return {**where, "committed": committed, "started": run.started.isoformat()}
-
-
 def _series_as_plain(series: Series) -> dict[str, Any]:
-    points = [
-        {"file": point.run.path.name, **{end: getattr(point.value, end) for end in _ENDS}}
-        for point in series.points
-    ]
-    changes = [
-        {
-            "commits": change.commits,
-            "last_file_before": change.last.path.name,
-            "first_file_after": change.first.path.name,
-            **{name: getattr(change, name) for name in ("before", "after", "is_worse")},
-        }
-        for change in series.changes
-    ]
-    facts = {name: getattr(series, name) for name in ("environment", "spread")}
-    return {"id": series.case.id, **facts, "points": points, "changes": changes}
+    return {
+        "id": series.case.id,
+        "environment": series.environment,
+        "spread": series.spread,
+        "points": [
+            {"file": point.run.path.name, **{end: getattr(point.value, end) for end in _ENDS}}
+            for point in series.points
+        ],
+        "changes": [
+            {
+                "commits": change.commits,
+                "last_file_before": change.last.path.name,
+                "first_file_after": change.first.path.name,
+                **{name: getattr(change, name) for name in ("before", "after", "is_worse")},
+            }
+            for change in series.changes
+        ],
+    }

@@ -90,8 +90,8 @@ def test_markdown() -> None:
 def test_markdown_is_never_longer_than_its_limit(limit: int) -> None:
     text = markdown(DOCUMENT[:4], limit_bytes=limit, rest="see elsewhere")
     assert len(text.encode()) <= limit
-    assert not text or "- on one machine" in text
-    assert ("a\\|b" in text) == ("no room here" not in text) or not text
+    whole = markdown(DOCUMENT[:4])
+    assert text in {"", whole} or ("see elsewhere" in text and text[:10] == whole[:10])
 
 
 def test_html() -> None:

