@@ -13,21 +13,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Algorithm",
-    "Implementation",
-    "LayerNormFunction",
-    "Param",
-    "Reduction",
-    "UnsupportedError",
-    "implementation",
-    "requires_gradient",
-    "scale_and_shift",
-    "trailing_axes",
-    "wide_dtype",
-]
-
-
 Param = Tensor | None
 """A weight or a bias; None if there is none."""
 

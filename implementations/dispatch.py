@@ -16,16 +16,6 @@ from torch import Tensor
 import implementations
 from implementations.contract import Implementation, UnsupportedError
 
-__all__ = [
-    "DIRECTIONS",
-    "Dispatch",
-    "DispatchKey",
-    "ImplementationLike",
-    "name_of",
-    "reference_to",
-    "resolve",
-]
-
 DIRECTIONS = ("forward", "forward+backward")
 """Without and with gradient recording, as in a measured case."""
 

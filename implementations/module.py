@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from implementations.contract import Implementation, UnsupportedError, requires_gradient
 from implementations.dispatch import Dispatch, ImplementationLike, name_of, reference_to, resolve
 
-__all__ = ["FLOAT32_UNDER_AUTOCAST", "LayerNorm"]
-
 FLOAT32_UNDER_AUTOCAST = frozenset({"cuda", "xpu", "mps", "mtia", "maia"})
 """Device kinds whose autocast runs layer_norm in float32 (torch, AT_FORALL_FP32 in
 aten/src/ATen/autocast_mode.h). On the CPU, autocast does not change the inputs of layer_norm."""

@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from implementations.contract import Algorithm, Reduction, implementation
 
-__all__ = ["native"]
-
 
 @implementation(
     source="torch.nn.functional.layer_norm",

@@ -21,8 +21,6 @@ from implementations.contract import (
     wide_dtype,
 )
 
-__all__ = ["one_pass", "one_pass_input_dtype"]
-
 _SOURCE = "textbook formula; karpathy/llm.c, dev/cuda/layernorm_forward.cu, kernel 4"
 
 

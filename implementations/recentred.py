@@ -31,8 +31,6 @@ from implementations.contract import (
     wide_dtype,
 )
 
-__all__ = ["recentred"]
-
 
 def _normalise(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     deviation = x - x.mean(axes, keepdim=True)

@@ -21,8 +21,6 @@ from implementations.contract import (
     wide_dtype,
 )
 
-__all__ = ["shifted"]
-
 
 def _pivot(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return the median of the first, middle and last element of each row; ``axes`` have size 1."""

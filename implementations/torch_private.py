@@ -14,23 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "OPERATOR_LIBRARIES",
-    "can_count_instructions",
-    "count_modes",
-    "end_allocation_to_pool",
-    "function_of",
-    "keep_backward_buffers",
-    "lacks",
-    "leave_modes",
-    "negated_view",
-    "profiling_of_all_threads",
-    "release_pool",
-    "spin",
-    "toggle_counting",
-    "toggle_counting_and_dump",
-]
-
 
 def _find(path: str, otherwise: Any) -> Any:
     """Return the object at ``path`` in the installed torch, or ``otherwise``."""

@@ -15,8 +15,6 @@ from implementations.contract import (
     wide_dtype,
 )
 
-__all__ = ["two_pass", "two_pass_input_dtype"]
-
 _SOURCE = "Ba, Kiros and Hinton, Layer Normalization, arXiv 1607.06450, equation 3"
 
 

@@ -22,8 +22,6 @@ from implementations.contract import (
     wide_dtype,
 )
 
-__all__ = ["welford", "welford_chunked"]
-
 CHUNK = 64  # elements per chunk: long enough to vectorise, and a row has several
 
 

@@ -26,15 +26,14 @@ if TYPE_CHECKING:
         Grid,
         Planned,
         Sweep,
-        SweepError,
         expand,
         in_shard,
         load_preset,
         load_sweep,
-        mistake_lines,
         parse_shape,
         parse_shapes,
         preset_names,
+        refuse_mistakes,
     )
 
 __all__ = [
@@ -51,15 +50,14 @@ __all__ = [
     "Planned",
     "Relation",
     "Sweep",
-    "SweepError",
     "expand",
     "in_shard",
     "load_preset",
     "load_sweep",
-    "mistake_lines",
     "parse_shape",
     "parse_shapes",
     "preset_names",
+    "refuse_mistakes",
 ]
 
 

@@ -18,33 +18,6 @@ from typing import Any
 from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode
 from harness.records.text import shape_text
 
-__all__ = [
-    "AXES",
-    "BACKWARD_CALLS",
-    "DTYPES",
-    "EVERY",
-    "EXCLUSIONS",
-    "FORWARD_CALLS",
-    "MEASURE",
-    "PEERS",
-    "SAME",
-    "Axis",
-    "Condition",
-    "Exclusion",
-    "Relation",
-    "array_axes",
-    "case_of",
-    "changed",
-    "command_options",
-    "factors",
-    "is_possible",
-    "ordered",
-    "python_line",
-    "sweep_axes",
-    "unusual",
-    "value_of",
-]
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SAME = "same"  # param_dtype: the dtype of x
 EVERY = "all"  # implementation: the package's own, written for the device

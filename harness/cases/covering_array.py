@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from harness.cases.axes import Exclusion
 
-__all__ = ["covering_array"]
-
 _COMPLETIONS = 48  # per row; twice as many save few rows
 _SEED = 1997  # any number; another one gives another array
 _CHANCE_OF_RARE = 0.05  # trade-off, over the chance of any other value: seldom, but not never

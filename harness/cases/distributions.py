@@ -13,8 +13,6 @@ from math import pi
 import torch
 from torch import Generator, Tensor
 
-__all__ = ["DISTRIBUTIONS", "REPORTED", "Distribution", "Draw", "standard_normal", "with_one"]
-
 
 def standard_normal(rows: int, hidden: int, generator: Generator) -> Tensor:
     """Draw float64 (rows, hidden) with mean 0 and variance 1."""

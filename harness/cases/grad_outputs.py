@@ -14,8 +14,6 @@ from torch import Generator, Tensor
 from harness.cases.distributions import standard_normal, with_one
 from harness.cases.layouts import every_second, negated, transposed
 
-__all__ = ["GRAD_OUTPUTS", "LAYOUT_OF", "GradOutput"]
-
 GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
 _NUMBER = -0.75  # neither 1 nor a power of two; its sums are exact in any order

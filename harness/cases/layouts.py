@@ -8,8 +8,6 @@ from torch import Tensor
 
 from implementations.torch_private import negated_view
 
-__all__ = ["LAYOUTS", "OF_DY_TOO"]
-
 
 def contiguous(x: Tensor) -> Tensor:
     """Row after row, aligned: the layout that kernels are written for."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["PARAMETERS", "Parameters"]
-
 Parameters = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 

@@ -45,27 +45,8 @@ from harness.records import Case, Measurement
 from harness.records.refusal import Refusal
 from harness.records.text import shape_text, suggest
 
-__all__ = [
-    "Grid",
-    "Planned",
-    "Sweep",
-    "SweepError",
-    "expand",
-    "in_shard",
-    "load_preset",
-    "load_sweep",
-    "mistake_lines",
-    "parse_shape",
-    "parse_shapes",
-    "preset_names",
-]
-
 _PRESETS = resources.files("harness.cases").joinpath("presets")
 _MOST_ELEMENTS = 1 << 40  # 4 TiB in float32, more than any device has
-
-
-class SweepError(Refusal):
-    """A sweep that cannot be run; the message has a line for each mistake."""
 
 
 # --- shapes ---------------------------------------------------------------------------------------
@@ -140,32 +121,29 @@ class StrictTable(BaseModel):
 TableT = TypeVar("TableT", bound=StrictTable)
 
 
-def read_table(model: type[TableT], file: Traversable, name: str, error: type[Refusal]) -> TableT:
+def read_table(model: type[TableT], file: Traversable, name: str) -> TableT:
     """Read a TOML file.
 
     Args:
         model: the type of the whole file.
         file: a path, or a file of the package.
         name: what messages call it.
-        error: what to raise.
 
     Raises:
-        Refusal: of type ``error``: it cannot be read, is not TOML, or has mistakes.
+        Refusal: it cannot be read, is not TOML, or has mistakes.
     """
     try:
         plain = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as failure:
-        raise error(f"{name}: cannot be read: {failure.strerror}") from failure
+        raise Refusal(f"{name}: cannot be read: {failure.strerror}") from failure
     except UnicodeDecodeError as failure:
-        raise error(f"{name}: cannot be read: not UTF-8 text") from failure
+        raise Refusal(f"{name}: cannot be read: not UTF-8 text") from failure
     except tomllib.TOMLDecodeError as failure:
-        raise error(f"{name}: not TOML: {failure}") from failure
-    return _validated(model, plain, Origin(name), error)
+        raise Refusal(f"{name}: not TOML: {failure}") from failure
+    return _validated(model, plain, Origin(name))
 
 
-def _validated(
-    model: type[TableT], plain: Mapping[str, object], origin: Origin, error: type[Refusal]
-) -> TableT:
+def _validated(model: type[TableT], plain: Mapping[str, object], origin: Origin) -> TableT:
     try:
         return model.model_validate(plain)
     except ValidationError as invalid:
@@ -179,7 +157,7 @@ def _validated(
                 known[: len(mistake["loc"])] == mistake["loc"] != known for known in locations
             )
         ]
-        raise error("\n".join(lines)) from invalid
+        raise Refusal("\n".join(lines)) from invalid
 
 
 _EXPECTED = {
@@ -283,11 +261,10 @@ class Sweep(StrictTable):
             options: the command-line options that the values came from, for messages.
 
         Raises:
-            SweepError: a value does not fit its axis.
+            Refusal: a value does not fit its axis.
         """
         options = {axis: name for axis, name in (options or {}).items() if axis in axes}
-        own = Origin(options=options)
-        (given,) = _validated(Sweep, {"grids": [axes]}, own, SweepError).grids
+        (given,) = _validated(Sweep, {"grids": [axes]}, Origin(options=options)).grids
         update = {axis: getattr(given, axis) for axis in axes}
         sweep = self.model_copy(
             update={"grids": tuple(grid.model_copy(update=update) for grid in self.grids)}
@@ -314,10 +291,10 @@ def load_preset(name: str) -> Sweep:
     """Load a preset.
 
     Raises:
-        SweepError: no preset has that name.
+        Refusal: no preset has that name.
     """
     if name not in preset_names():
-        raise SweepError(
+        raise Refusal(
             f"no preset named {name!r}; presets: {', '.join(preset_names())}"
             f"{suggest(name, preset_names())}"
         )
@@ -328,15 +305,15 @@ def load_sweep(path: Path) -> Sweep:
     """Load a sweep file.
 
     Raises:
-        SweepError: it cannot be read, is not TOML, or has mistakes.
+        Refusal: it cannot be read, is not TOML, or has mistakes.
     """
     return _sweep_in(path, str(path))
 
 
 def _sweep_in(file: Traversable, name: str) -> Sweep:
-    sweep = read_table(Sweep, file, name, SweepError)
+    sweep = read_table(Sweep, file, name)
     if "grids" not in sweep.model_fields_set:
-        raise SweepError(
+        raise Refusal(
             f"{name}: has no [[grids]] table, so there is nothing to run: add one; an "
             "empty [[grids]] runs the default axes"
         )
@@ -377,7 +354,7 @@ def expand(
         peers: what "peers" stands for, as ``implementations``.
 
     Raises:
-        SweepError: a name does not exist, or a shape has too few axes to normalise over.
+        Refusal: a name does not exist, or a shape has too few axes to normalise over.
     """
     mistakes = [*_unknown(sweep, {**names, "device": devices})]
     mistakes += [
@@ -391,8 +368,7 @@ def expand(
         for place, kind in sweep.written("devices")
         if devices.get(kind)
     ]
-    if mistakes:
-        raise SweepError("\n".join(mistake_lines(mistakes)))
+    refuse_mistakes(mistakes)
     planned: dict[Case, dict[Measurement, None]] = {}
     for grid in sweep.grids:
         for case in _cases(grid, {EVERY: implementations, PEERS: peers}):
@@ -401,12 +377,18 @@ def expand(
     return tuple(Planned(case, tuple(measure)) for case, measure in planned.items())
 
 
-def mistake_lines(mistakes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line per message, with the first of its places; a place may be empty."""
+def refuse_mistakes(mistakes: Iterable[tuple[str, str]]) -> None:
+    """Refuse a sweep with mistakes, each a place, which may be empty, and a message.
+
+    Raises:
+        Refusal: has a line per message, with the first of its places.
+    """
     places: dict[str, str] = {}
     for place, message in mistakes:
         places.setdefault(message, place)
-    return [f"{place}: {message}" if place else message for message, place in places.items()]
+    if places:
+        lines = (f"{place}: {message}" if place else message for message, place in places.items())
+        raise Refusal("\n".join(lines))
 
 
 def in_shard(case: Case, index: int, shards: int) -> bool:

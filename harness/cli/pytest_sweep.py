@@ -20,7 +20,7 @@ import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import implementations
-from harness.cases import Planned, SweepError, load_preset, load_sweep
+from harness.cases import Planned, load_preset, load_sweep
 from harness.cases.inputs import Inputs
 from harness.measure.devices import Device
 from harness.measure.latency import Sampled, Sampler, TimedCall
@@ -35,6 +35,7 @@ from harness.records import (
     Measurement,
     Status,
 )
+from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_of
 from harness.run.attempt import Judged
@@ -79,7 +80,7 @@ class SweepTests:
             alone: whether no other tests are run if no paths are given.
 
         Raises:
-            SweepError: the sweep cannot be read or run here, or a node id is not one of its cases.
+            Refusal: the sweep cannot be read or run here, or a node id is not one of its cases.
         """
         if sweep.endswith(".toml"):
             path = config.invocation_params.dir / sweep
@@ -132,7 +133,7 @@ def _with_ids(planned: tuple[Planned, ...], name: str, ids: set[str]) -> tuple[P
     """Return the cases with the given node ids."""
     unknown = ids - {f"{name}::{plan.case.id}" for plan in planned}
     if unknown:
-        raise SweepError(f"no case {', '.join(sorted(unknown))}; --collect-only -q lists all cases")
+        raise Refusal(f"no case {', '.join(sorted(unknown))}; --collect-only -q lists all cases")
     return tuple(plan for plan in planned if f"{name}::{plan.case.id}" in ids)
 
 

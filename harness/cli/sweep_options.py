@@ -57,7 +57,7 @@ class SweepChoice:
         """Return the sweep.
 
         Raises:
-            SweepError: it does not exist, cannot be read, or has mistakes.
+            Refusal: it does not exist, cannot be read, or has mistakes.
         """
         from harness.cases import Sweep, load_preset, load_sweep
 

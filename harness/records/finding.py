@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["SILENT", "Finding", "RemarkKind", "Severity", "limit", "remark"]
-
 
 class Severity(StrEnum):
     """What a finding means for the verdict."""

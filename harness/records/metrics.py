@@ -15,8 +15,6 @@ from typing import Any, Literal
 from harness.records.record import Errors, Estimate, Latency, Memory, Record
 from harness.records.text import as_speed, bytes_text, seconds_text, speed_text, ulp_text
 
-__all__ = ["METRICS", "OUTPUT_METRICS", "Metric", "View", "brief", "metrics_in"]
-
 Unit = Literal["s", "bytes", "ulp", "ratio", "speed", "count"]
 View = Literal[
     "terminal",  # the table of a run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Refusal"]
-
 
 class Refusal(Exception):  # noqa: N818 - its subclasses are the errors
     """The request cannot be carried out; the message says what was found and what to do next."""

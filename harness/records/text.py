@@ -8,20 +8,6 @@ from math import inf, isfinite
 
 from harness.records.record import Estimate
 
-__all__ = [
-    "as_speed",
-    "bytes_text",
-    "count",
-    "in_words",
-    "percent_text",
-    "seconds_text",
-    "shape_text",
-    "speed_interval_text",
-    "speed_text",
-    "suggest",
-    "ulp_text",
-]
-
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """Return "1 case" or "1,200 cases"; ``plural`` is for nouns that take more than an s."""

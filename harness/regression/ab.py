@@ -151,7 +151,7 @@ def pair_up(
     Raises:
         NotComparableError: the base has none of them.
         RevisionError: the base cannot be imported.
-        SweepError: a name does not exist in the working copy, or not on this machine.
+        Refusal: a name does not exist in the working copy, or not on this machine.
     """
     planned = plan(sweep, fleet)
     targets = tuple(dict.fromkeys(row.case.implementation for row in planned))

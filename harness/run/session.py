@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from harness.cases import EVERY, PEERS, Planned, Sweep, SweepError, expand, in_shard, mistake_lines
+from harness.cases import EVERY, PEERS, Planned, Sweep, expand, in_shard, refuse_mistakes
 from harness.records import (
     Budget,
     Case,
@@ -330,7 +330,7 @@ def plan(
     """Return the cases of a sweep that a shard, or the whole run, has on the machines of ``fleet``.
 
     Raises:
-        SweepError: a name does not exist there.
+        Refusal: a name does not exist there.
     """
     prepare()  # while the worker still imports torch
     info = fleet.info
@@ -345,19 +345,18 @@ def refuse_unresolved(sweep: Sweep, unresolved: Callable[[str], Iterable[str]]) 
     """Refuse a sweep if ``unresolved`` returns why one of its implementations cannot be found.
 
     Raises:
-        SweepError: names each of them, and where it is written.
+        Refusal: names each of them, and where it is written.
     """
     where = {name: written for written, name in reversed([*sweep.written("implementations")])}
     names = sorted(where.keys() - {EVERY, PEERS})
-    if mistakes := [(where[name], why) for name in names for why in unresolved(name)]:
-        raise SweepError("\n".join(mistake_lines(mistakes)))
+    refuse_mistakes((where[name], why) for name in names for why in unresolved(name))
 
 
 def cases_on(sweep: Sweep, info: WorkerInfo) -> tuple[Planned, ...]:
     """Return the cases of a sweep, whose implementations have been found, on one machine.
 
     Raises:
-        SweepError: another name of the sweep does not exist on the machine.
+        Refusal: another name of the sweep does not exist on the machine.
     """
     return expand(
         sweep,

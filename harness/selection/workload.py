@@ -35,10 +35,6 @@ _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are
 _WORKLOADS = resources.files("harness.selection").joinpath("workloads")
 
 
-class WorkloadError(Refusal):
-    """A workload that cannot be used; the message has a line for each mistake."""
-
-
 _REQUIRED = ("shape", "dtype", "direction")
 _OPTIONAL = ("device", "normalized_dims", "param_dtype", "layout", "affine", "eps", "threads")
 """Axes without which a call has the value of the run, if the run has only one; without a device it
@@ -101,14 +97,14 @@ def find_workload(named: str) -> Workload:
     """Load the workload file at a path, or the package's workload of that name.
 
     Raises:
-        WorkloadError: neither exists, or the file cannot be read, is not TOML, or has mistakes.
+        Refusal: neither exists, or the file cannot be read, is not TOML, or has mistakes.
     """
     path = Path(named)
     if path.is_file() or path.suffix or len(path.parts) > 1:
-        return read_table(Workload, path, named, WorkloadError)
+        return read_table(Workload, path, named)
     if named in workload_names():
-        return read_table(Workload, _WORKLOADS.joinpath(f"{named}.toml"), named, WorkloadError)
-    raise WorkloadError(
+        return read_table(Workload, _WORKLOADS.joinpath(f"{named}.toml"), named)
+    raise Refusal(
         f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
         f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
     )
@@ -160,7 +156,7 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
 
     Raises:
         NotInRunError: the run holds none of the calls.
-        WorkloadError: a call matches several scenarios of the run.
+        Refusal: a call matches several scenarios of the run.
     """
     by_device: dict[tuple[str, str], list[Choice]] = {}
     for choice in choices.choices:
@@ -202,7 +198,7 @@ def _choice_for(call: Call, choices: Sequence[Choice]) -> Choice | None:
     """Return the choice for the scenario that matches ``call``; None if there is none.
 
     Raises:
-        WorkloadError: several scenarios match.
+        Refusal: several scenarios match.
     """
     matches = [choice for choice in choices if call.matches(choice.scenario.case)]
     if len(matches) > 1:
@@ -213,7 +209,7 @@ def _choice_for(call: Call, choices: Sequence[Choice]) -> Choice | None:
             for axis, values in axes.items()
             if len(values) > 1
         ]
-        raise WorkloadError(
+        raise Refusal(
             f"{call.text}: matches {len(matches)} scenarios of the run; add to the call "
             f"{', and '.join(differing)}"
         )

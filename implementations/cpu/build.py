@@ -25,8 +25,6 @@ import torch
 
 from implementations.contract import UnsupportedError
 
-__all__ = ["FLAGS_VARIABLE", "cache_directory", "load"]
-
 SOURCE = Path(__file__).parent
 FLAGS_VARIABLE = "LAYERNORM_BENCH_CFLAGS"
 """Environment variable with further compiler flags for kernels, as -march=x86-64-v3 or -g.

@@ -4,8 +4,6 @@ import torch
 
 from implementations.cpu.operators import load_operator
 
-__all__ = ["load_untraced"]
-
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def load_untraced() -> bool:

@@ -13,8 +13,6 @@ from torch import Tensor
 from implementations.contract import UnsupportedError
 from implementations.cpu.build import load
 
-__all__ = ["can_stream", "streamed_copy"]
-
 _pack_copy = struct.Struct("@2Pni").pack  # struct Copy of copy.cpp
 
 

@@ -16,8 +16,6 @@ from torch import Tensor
 from implementations.contract import Algorithm, UnsupportedError, implementation
 from implementations.cpu.operators import load_operator
 
-__all__ = ["cpu_recentred"]
-
 is_compiling = torch.compiler.is_dynamo_compiling  # each look-up takes 1 % of a short call
 
 

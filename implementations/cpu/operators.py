@@ -12,8 +12,6 @@ from implementations.contract import Param, trailing_axes, wide_dtype
 from implementations.cpu.build import load
 from implementations.torch_private import function_of
 
-__all__ = ["OPERATOR", "define", "load_operator"]
-
 OPERATOR = "layernorm_bench::cpu_recentred"
 STATISTICS = 3
 """Numbers saved per row: the mean as a sum of two, and 1/sqrt(variance + eps)."""

@@ -11,11 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction
+from implementations.contract import Algorithm, Param, Reduction
 from implementations.peers import xla
-from implementations.peers.peer import ALL_DTYPES, Package, Param, peer
-
-__all__ = ["PACKAGE", "flax", "flax_slow_variance"]
+from implementations.peers.peer import ALL_DTYPES, Package, peer
 
 PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), "pip install 'layernorm-bench[flax]'")
 _SOURCE = "https://flax.readthedocs.io/en/latest/api_reference/flax.linen/layers.html"

@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction, UnsupportedError
-from implementations.peers.peer import ALL_DTYPES, CUDA, Package, Param, peer
-
-__all__ = ["PACKAGES", "apex", "flash_attn", "liger", "quack", "transformer_engine"]
+from implementations.contract import Algorithm, Param, Reduction, UnsupportedError
+from implementations.peers.peer import ALL_DTYPES, CUDA, Package, peer
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

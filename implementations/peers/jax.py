@@ -6,11 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction
+from implementations.contract import Algorithm, Param, Reduction
 from implementations.peers import xla
-from implementations.peers.peer import ALL_DTYPES, Param, peer
-
-__all__ = ["PACKAGE", "jax"]
+from implementations.peers.peer import ALL_DTYPES, peer
 
 PACKAGE = xla.JAX
 

@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction, UnsupportedError
-from implementations.peers.peer import Package, Param, peer
-
-__all__ = ["PACKAGE", "numba"]
+from implementations.contract import Algorithm, Param, Reduction, UnsupportedError
+from implementations.peers.peer import Package, peer
 
 PACKAGE = Package("numba", ("numba",), "pip install 'layernorm-bench[numba]'")
 

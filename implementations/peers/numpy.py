@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction
-from implementations.peers.peer import Package, Param, peer
-
-__all__ = ["PACKAGE", "numpy"]
+from implementations.contract import Algorithm, Param, Reduction
+from implementations.peers.peer import Package, peer
 
 PACKAGE = Package("numpy", ("numpy",), "pip install numpy")
 

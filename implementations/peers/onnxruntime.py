@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction
-from implementations.peers.peer import Package, Param, peer
-
-__all__ = ["PACKAGE", "onnxruntime"]
+from implementations.contract import Algorithm, Param, Reduction
+from implementations.peers.peer import Package, peer
 
 PACKAGE = Package(
     "onnxruntime", ("onnxruntime", "onnx"), "pip install 'layernorm-bench[onnxruntime]'"

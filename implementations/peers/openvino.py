@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Reduction
-from implementations.peers.peer import Package, Param, environment, peer
-
-__all__ = ["PACKAGE", "openvino"]
+from implementations.contract import Algorithm, Param, Reduction
+from implementations.peers.peer import Package, environment, peer
 
 PACKAGE = Package("openvino", ("openvino",), "pip install 'layernorm-bench[openvino]'")
 _TYPES = {

@@ -27,8 +27,6 @@ from implementations.contract import (
     trailing_axes,
 )
 
-__all__ = ["ALL_DTYPES", "CUDA", "Package", "Param", "environment", "peer"]
-
 CUDA = frozenset({"cuda"})
 ALL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

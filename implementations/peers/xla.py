@@ -25,8 +25,6 @@ from torch.utils.dlpack import from_dlpack
 from implementations.contract import Param, UnsupportedError, requires_gradient
 from implementations.peers.peer import Package, environment
 
-__all__ = ["JAX", "Formula", "layer_norm"]
-
 JAX = Package("jax", ("jax", "jaxlib"), "pip install 'layernorm-bench[jax]'")
 _POOL = "NPROC"  # XLA reads the size of its thread pool from it
 

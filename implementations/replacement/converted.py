@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from implementations.module import LayerNorm
 
-__all__ = ["Conversion", "ConvertedLayerNorm", "converted_class"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:

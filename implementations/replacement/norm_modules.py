@@ -17,16 +17,6 @@ from torch.nn.utils.parametrize import (
 from implementations.replacement.converted import ConvertedLayerNorm
 from implementations.targets.signatures import VARIADIC, inputs_besides_x
 
-__all__ = [
-    "argument_name",
-    "class_name",
-    "fingerprint",
-    "is_hooks",
-    "norm_modules",
-    "reason_to_leave",
-    "what_it_is",
-]
-
 _DIFFERENCES = {
     "RMSNorm": "it does not subtract the mean",
     "BatchNorm": "it normalises over the batch",

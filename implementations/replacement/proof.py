@@ -43,8 +43,6 @@ from implementations.targets.from_module import ModuleFunction
 from implementations.targets.module_parameters import ParameterNames, known_eps, parameter_names
 from implementations.targets.recognise import LAYER_NORM, recognise, sample
 
-__all__ = ["Proven", "UnprovenError", "prove"]
-
 _CHANNELS = "normalises over the channel axis (axis 1)"
 _SMALL_IN_LOW = 0.03  # standard deviation of small rows; its square is normal in float16
 

@@ -28,8 +28,6 @@ from implementations.replacement.norm_modules import (
 from implementations.replacement.proof import Proven, prove
 from implementations.replacement.subject import UnprovenError
 
-__all__ = ["ReplacementReport", "replace_layer_norms"]
-
 _FEW = 3  # modules with the same reason that have a line each; a ResNet-50 has 53 BatchNorms
 
 Predicate = Callable[[str, nn.Module], bool]

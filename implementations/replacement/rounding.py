@@ -15,13 +15,6 @@ from torch.nn.functional import layer_norm
 
 from implementations.contract import Param
 
-__all__ = [
-    "Problem",
-    "allowed_gradients",
-    "allowed_result",
-    "difference",
-]
-
 _OPERATIONS = (
     8  # roundings per element beside the sums: centre, square, add eps, root, divide, affine
 )

@@ -20,18 +20,6 @@ from implementations.targets.attempt import Raised, attempt
 from implementations.targets.module_parameters import ParameterNames, known_eps
 from implementations.targets.recognise import measured_eps
 
-__all__ = [
-    "LOW_DTYPES",
-    "Subject",
-    "UnprovenError",
-    "copied",
-    "eps_of",
-    "keeps_dtype",
-    "leading_taken",
-    "state_of",
-    "subject_of",
-]
-
 # leading axes of an x; a module need not accept all of them. Few rows, since hidden sizes are
 # large, and no axis of size 1: normalising over that too would change nothing
 _LEADING = ((2, 3, 2), (2, 3), (5,))

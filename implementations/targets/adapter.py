@@ -12,8 +12,6 @@ from torch import Tensor
 from implementations.contract import Param, UnsupportedError
 from implementations.targets.meaning import CallOptions, Meaning
 
-__all__ = ["Adapter", "on_channels"]
-
 _FACTORS = (2, 3, 5, 7)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Raised", "attempt", "first_line", "first_success"]
-
 T = TypeVar("T")
 
 

@@ -27,8 +27,6 @@ from implementations.targets.signatures import (
     signature_text,
 )
 
-__all__ = ["Constructor", "Form", "makes_modules"]
-
 # the names that published modules give their size, the most specific first
 _SIZES = (
     "normalized_shape", "hidden_size", "hidden_dim", "d_model", "n_embd", "n_embed", "emb_dim",

@@ -20,8 +20,6 @@ from implementations.targets.attempt import first_success
 from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.targets.signatures import VARIADIC, is_eps, missing_text
 
-__all__ = ["NamedFunction", "needs_adapter"]
-
 # names in published functions, in lower case
 _SHAPES = ("normalized_shape", "norm_shape", "shape", "size", "normalized_size", "dims")
 _WEIGHTS = ("weight", "w", "gamma", "g", "gain", "scale", "weights", "ln_weight", "ln_w")

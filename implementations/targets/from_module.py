@@ -33,8 +33,6 @@ from implementations.targets.module_parameters import (
 from implementations.targets.recognise import LAYER_NORM
 from implementations.targets.signatures import inputs_besides_x, parameters_of
 
-__all__ = ["ModuleFunction"]
-
 _KEPT = 16  # modules kept: one per shape, eps, form and dtype; some are as large as x
 _WIDTHS = (32, 64, 768)  # hidden sizes to try; some kernels accept only a model's
 _AFFINES = ((True, True), (True, False), (False, False), (False, True))  # weight and bias

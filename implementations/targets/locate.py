@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["LocateError", "locate"]
-
 _VERSION = "__layernorm_bench_version__"  # of the file from which a module was executed
 
 

@@ -22,8 +22,6 @@ from implementations.targets.recognise import (
     sample,
 )
 
-__all__ = ["CallOptions", "Meaning", "Probe", "find_meaning"]
-
 _LAST = ((2, 3, 5), (3, 5))  # leading axes of an x whose features are last
 _ROWS = (7,)  # leading axis of an x of two axes, whose last axis is also axis 1
 _SPATIAL = ((5, 7), (5,), (3, 5, 7))  # axes behind the channels of a channels-first x

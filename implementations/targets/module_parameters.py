@@ -14,8 +14,6 @@ from torch.nn.parameter import UninitializedParameter
 from implementations.contract import Param, UnsupportedError
 from implementations.targets.signatures import is_eps
 
-__all__ = ["ParameterNames", "known_eps", "own_eps", "parameter_names", "run_module", "shape_of"]
-
 # names of weight and bias in papers, documentation and libraries
 _WEIGHTS = ("weight", "gain", "gamma", "scale", "g", "w", "a_2", "a", "alpha", "ln_weight")
 _BIASES = ("bias", "beta", "shift", "b", "b_2", "offset", "ln_bias")

@@ -6,16 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
-__all__ = [
-    "VARIADIC",
-    "inputs_besides_x",
-    "is_eps",
-    "missing_text",
-    "parameters_of",
-    "required",
-    "signature_text",
-]
-
 VARIADIC = frozenset({Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD})
 """The kinds of ``*args`` and ``**kwargs``."""
 

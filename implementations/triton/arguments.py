@@ -16,20 +16,6 @@ from implementations.contract import UnsupportedError
 from implementations.triton import layout as layouts
 from implementations.triton.layout import Layout
 
-__all__ = [
-    "as_matrix",
-    "as_vector",
-    "bits",
-    "current",
-    "imported",
-    "in_triton",
-    "kernels",
-    "leaves",
-    "multiprocessors",
-    "options",
-    "rows_of",
-]
-
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _OLDEST = (3, 3)  # of triton: the compiler of 3.2 fails on prefetched tiles
 _INTERPRETED = 4  # multiprocessors assumed for the interpreter: several programs, quickly run

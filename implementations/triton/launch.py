@@ -22,8 +22,6 @@ from implementations.triton.arguments import (
 )
 from implementations.triton.layout import Layout
 
-__all__ = ["backward", "forward", "moments_of"]
-
 
 def moments_of(statistic: str) -> int:
     """Return how many numbers of each row are saved for the backward."""

@@ -10,25 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-__all__ = [
-    "BACKWARD",
-    "FORWARD",
-    "GRADIENTS",
-    "JOINING",
-    "LEAVES_APART",
-    "LONGEST",
-    "LONG_BLOCK",
-    "PARTS_LANES",
-    "SHORT",
-    "SUMMING",
-    "WRITING",
-    "Layout",
-    "adding",
-    "backward",
-    "forward",
-    "gradient_parts",
-]
-
 LONGEST = (1 << 31) - (1 << 16)
 """Most elements per row, and rows, for 32-bit offsets; a last block may exceed the row."""
 LONG_BLOCK = 8192

@@ -9,8 +9,6 @@ from torch import Tensor
 from implementations.triton import layout as layouts
 from implementations.triton.arguments import leaves, options
 
-__all__ = ["backward", "forward"]
-
 
 def forward(kernels: Any, given: dict[str, Any], moments: Tensor) -> None:
     """Write y, and the moments of the rows if they are to be saved.

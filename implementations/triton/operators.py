@@ -11,8 +11,6 @@ from torch import Tensor
 from implementations.contract import Param, requires_gradient, trailing_axes, wide_dtype
 from implementations.triton import launch
 
-__all__ = ["layer_norm"]
-
 FORWARD, BACKWARD = "layernorm_bench::fused_forward", "layernorm_bench::fused_backward"
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from implementations.contract import Algorithm, Reduction, implementation
 from implementations.triton import layout, operators
 
-__all__ = ["triton_one_pass"]
-
 
 @implementation(
     source="textbook formula; karpathy/llm.c, dev/cuda/layernorm_forward.cu, kernel 4",

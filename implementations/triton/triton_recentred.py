@@ -14,8 +14,6 @@ from torch import Tensor
 from implementations.contract import Algorithm, Reduction, implementation
 from implementations.triton import layout, operators
 
-__all__ = ["triton_recentred"]
-
 
 @implementation(
     source="this project; residual mean as in the corrected two-pass variance of Chan, Golub and "

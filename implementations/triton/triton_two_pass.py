@@ -12,8 +12,6 @@ from torch import Tensor
 from implementations.contract import Algorithm, Reduction, implementation
 from implementations.triton import layout, operators
 
-__all__ = ["triton_two_pass"]
-
 
 @implementation(
     source="Ba, Kiros and Hinton, Layer Normalization, arXiv 1607.06450, equation 3",

@@ -12,8 +12,6 @@ from torch import Tensor
 from implementations.contract import Algorithm, Reduction, implementation
 from implementations.triton import layout, operators
 
-__all__ = ["triton_welford"]
-
 
 @implementation(
     source="Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247, eq. 2.1",

@@ -13,11 +13,11 @@ from harness.cases import (
     AXES,
     Grid,
     Sweep,
-    SweepError,
     load_sweep,
-    mistake_lines,
+    refuse_mistakes,
 )
 from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode
+from harness.records.refusal import Refusal
 
 # --- axes from the command line ------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ def test_axes_replace_those_of_every_grid() -> None:
 
 def test_a_mistake_on_the_command_line_is_reported_once_for_all_grids() -> None:
     sweep = Sweep(grids=(Grid(), Grid(), Grid()))
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(Refusal) as refused:
         sweep.with_axes({"dtypes": ("float23",), "modes": ("jit",)}, {"dtypes": "--dtype"})
     lines = str(refused.value).splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["--dtype", "grids[0].modes[0]"]
@@ -70,7 +70,9 @@ def test_equal_sweeps_from_different_places_are_equal(tmp_path: Path) -> None:
 def test_a_mistake_made_in_several_places_has_one_line(
     mistakes: list[tuple[str, str]], lines: list[str]
 ) -> None:
-    assert mistake_lines(mistakes) == lines
+    with pytest.raises(Refusal) as refused:
+        refuse_mistakes(mistakes)
+    assert str(refused.value).splitlines() == lines
 
 
 # --- from axes to cases --------------------------------------------------------------------------
@@ -170,7 +172,7 @@ def test_every_axis_reaches_its_case() -> None:
 
 def test_an_unknown_name_is_reported_once_for_all_grids() -> None:
     bad = Grid(distributions=("nromal",), layouts=("contigous",), shapes=((3,),))
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(Refusal) as refused:
         expanded(Sweep(grids=(bad, bad.model_copy(update={"normalized_dims": (2,)}))))
     assert [line.partition(";")[0] for line in str(refused.value).splitlines()] == [
         "no distribution named 'nromal'",

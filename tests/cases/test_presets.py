@@ -13,7 +13,6 @@ from sweeping import NAMES, TWO_DEVICES, expanded
 import implementations
 from harness.cases import (
     DTYPES,
-    SweepError,
     expand,
     in_shard,
     load_preset,
@@ -22,6 +21,7 @@ from harness.cases import (
 from harness.cases.inputs import NAMED
 from harness.measure.devices import DEVICES
 from harness.records import Case
+from harness.records.refusal import Refusal
 
 # --- presets -------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ def test_a_preset_runs_on_a_machine_without_a_gpu(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOR_GPUS)
 def test_a_preset_for_gpus_says_so_where_there_is_none(name: str) -> None:
-    with pytest.raises(SweepError, match="device 'cuda' cannot be used: torch sees no CUDA"):
+    with pytest.raises(Refusal, match="device 'cuda' cannot be used: torch sees no CUDA"):
         expanded(load_preset(name))
     planned = expanded(load_preset(name), TWO_DEVICES)
     assert {plan.case.device for plan in planned} == {"cuda"}

@@ -8,7 +8,8 @@ import pytest
 from golden import assert_golden
 from sweeping import mistakes, written
 
-from harness.cases import Sweep, SweepError, load_sweep
+from harness.cases import Sweep, load_sweep
+from harness.records.refusal import Refusal
 
 BAD_FILE = """
 descripton = "twelve mistakes"
@@ -38,7 +39,7 @@ def test_every_mistake_of_a_file_is_reported_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, BAD_FILE)
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(Refusal) as refused:
         load_sweep(Path("mine.toml"))
     assert_golden(str(refused.value), Path(__file__).parent / "golden" / "mistakes.txt")
 
@@ -70,7 +71,7 @@ def test_an_empty_grid_is_the_default_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "timeout_s = 5.0"])
 def test_a_file_without_a_grid_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SweepError, match=r"has no \[\[grids\]\] table"):
+    with pytest.raises(Refusal, match=r"has no \[\[grids\]\] table"):
         load_sweep(written(tmp_path, text))
 
 
@@ -133,7 +134,7 @@ def test_text_that_is_not_toml_is_refused_with_its_line(tmp_path: Path) -> None:
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"description = '\xff\xfe'")
-    with pytest.raises(SweepError, match=f"cannot be read: {why}") as refused:
+    with pytest.raises(Refusal, match=f"cannot be read: {why}") as refused:
         load_sweep(tmp_path / name)
     assert str(refused.value).startswith(str(tmp_path / name))
     assert refused.value.exit_code == 2

@@ -10,8 +10,8 @@ import pytest
 from pytest_runs import pytest_in
 
 import implementations
-from harness.cases import SweepError
 from harness.cli.pytest_sweep import SweepTests
+from harness.records.refusal import Refusal
 
 # --- which cases ---------------------------------------------------------------------------------
 
@@ -122,5 +122,5 @@ def test_a_sweep_that_cannot_be_planned_is_refused(
     tmp_path: Path, axes: dict[str, tuple[str, ...]], node_ids: list[str], fact: str
 ) -> None:
     config, options = config_of(tmp_path, *node_ids), {"devices": "--layernorm-device"}
-    with pytest.raises(SweepError, match=fact):
+    with pytest.raises(Refusal, match=fact):
         SweepTests.plan(config, "ci", axes, options=options, alone=True)

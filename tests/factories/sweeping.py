@@ -10,11 +10,11 @@ import pytest
 from harness.cases import (
     Planned,
     Sweep,
-    SweepError,
     expand,
     load_sweep,
 )
 from harness.cases.inputs import NAMED
+from harness.records.refusal import Refusal
 
 NAMES = ("native", "one_pass", "two_pass")
 TWO_DEVICES: dict[str, str | None] = {"cpu": None, "cuda": None}
@@ -44,7 +44,7 @@ def written(folder: Path, text: str) -> Path:
 def mistakes(folder: Path, text: str) -> list[tuple[str, str]]:
     """Return the key, such as ``grids[0].seeds``, and the message of each mistake of a file."""
     path = written(folder, text)
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(Refusal) as refused:
         load_sweep(path)
     found = []
     for line in str(refused.value).splitlines():

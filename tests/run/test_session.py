@@ -13,8 +13,9 @@ import pytest
 from fake_device import LocalFleet
 from sessions import ROWS, Make, calls, rows, run
 
-from harness.cases import Grid, Sweep, SweepError
+from harness.cases import Grid, Sweep
 from harness.records import Record, Status
+from harness.records.refusal import Refusal
 from harness.run import session as module
 from harness.run.fleet import Fleet
 from harness.run.session import plan
@@ -57,7 +58,7 @@ def test_an_implementation_that_cannot_be_found_is_refused_before_anything_is_wr
     make: Make, tmp_path: Path
 ) -> None:
     sweep = Sweep(grids=(Grid(implementations=("nativ", "gone.py:f")),))
-    with pytest.raises(SweepError) as refused:
+    with pytest.raises(Refusal) as refused:
         plan(sweep, cast("Fleet", LocalFleet()))
     first, second = str(refused.value).splitlines()
     assert "no file gone.py" in first

@@ -11,8 +11,8 @@ from choice_records import choices_among, ran
 
 from harness.cases import Planned, expand, load_preset
 from harness.records import Direction
+from harness.records.refusal import Refusal
 from harness.selection.workload import (
-    WorkloadError,
     choose_for_workload,
     find_workload,
     workload_names,
@@ -49,7 +49,7 @@ def test_a_workload_is_read(path: Path) -> None:
 )
 def test_a_mistake_is_named_with_its_key(path: Path, line: str, instead: str, place: str) -> None:
     path.write_text(GOOD.replace(line, instead))
-    with pytest.raises(WorkloadError) as refused:
+    with pytest.raises(Refusal) as refused:
         find_workload(str(path))
     assert str(refused.value).startswith(f"{path}:{place}")
     assert "\n" not in str(refused.value)
@@ -58,13 +58,13 @@ def test_a_mistake_is_named_with_its_key(path: Path, line: str, instead: str, pl
 @pytest.mark.parametrize("text", ["", "description = 'none'", "calls = []"])
 def test_a_file_without_calls_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
-    with pytest.raises(WorkloadError, match=r"calls: (missing|needs at least one value)"):
+    with pytest.raises(Refusal, match=r"calls: (missing|needs at least one value)"):
         find_workload(str(path))
 
 
 @pytest.mark.parametrize("name", ["gone.toml", "work/gone"])
 def test_a_name_that_looks_like_a_path_is_one(name: str) -> None:
-    with pytest.raises(WorkloadError, match=f"{name}: cannot be read: No such file"):
+    with pytest.raises(Refusal, match=f"{name}: cannot be read: No such file"):
         find_workload(name)
 
 

@@ -15,8 +15,9 @@ from choice_records import (
 )
 
 from harness.records import Record, Status
+from harness.records.refusal import Refusal
 from harness.selection import Decider, NotInRunError
-from harness.selection.workload import WorkloadChoice, WorkloadError
+from harness.selection.workload import WorkloadChoice
 
 
 def both(name: str, small: float, large: float, **axes: object) -> list[Record]:
@@ -120,6 +121,6 @@ def test_a_call_of_one_device_belongs_to_that_device() -> None:
 
 def test_a_call_that_matches_two_scenarios_is_refused_with_what_tells_them_apart() -> None:
     twice = [*NATIVE, ran("native", 1.0, shape=SMALL, threads=4)]
-    with pytest.raises(WorkloadError, match="threads = 1 or 4"):
+    with pytest.raises(Refusal, match="threads = 1 or 4"):
         workload_choices([call(SMALL)], *twice)
     assert workload_choice([call(SMALL, threads=4)], *twice).covered == (1, 1)
