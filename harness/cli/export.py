@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 # the names in harness.report.exports.tables, which takes a second to import
-FORMATS = ("csv", "junit", "summary", "pytest-benchmark", "smaller-is-better", "bencher")
+FORMATS = ("csv", "junit", "summary", "smaller-is-better", "bencher")
 # what the page shows, in files of their own
 PAGE_FORMATS = ("markdown", "svg", "png")
 
@@ -36,9 +36,8 @@ PAGE_FORMATS = ("markdown", "svg", "png")
     type=click.Choice(FORMATS + PAGE_FORMATS),
     required=True,
     help="csv: a row per case. junit, summary: the verdict of each case, for CI. "
-    "pytest-benchmark: a file for its command compare. smaller-is-better: for "
-    "github-action-benchmark. bencher: Bencher Metric Format. markdown: tables of the page. "
-    "svg, png: a figure of the page",
+    "smaller-is-better: for github-action-benchmark. bencher: Bencher Metric Format. markdown: "
+    "tables of the page. svg, png: a figure of the page",
 )
 @click.option(
     "--figure",
@@ -65,7 +64,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
         raise click.UsageError(f"--figure {figure}: goes with --format {', '.join(PAGE_FORMATS)}")
     if out:
         refuse_input(out, run)
-    results = read_run(run, samples=form == "pytest-benchmark")
+    results = read_run(run, samples=False)
     if not results.records:
         raise NotMeasuredError(f"{run}: holds no cases; run the sweep again")
     refuse_duplicates(results, str(run))

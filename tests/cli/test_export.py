@@ -31,7 +31,6 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "csv": lambda text: len(list(csv.reader(text.splitlines()))) == 4,
     "junit": lambda text: ElementTree.fromstring(text.encode()).attrib["tests"] == "3",
     "summary": lambda text: "1 wrong, 2 ok" in text.splitlines()[0],
-    "pytest-benchmark": lambda text: len(json.loads(text)["benchmarks"]) == 2,
     "smaller-is-better": lambda text: {"name", "unit", "value"} <= set(json.loads(text)[0]),
     "bencher": lambda text: set(json.loads(text)) == {ONE.case.id, TWO.case.id},
 }

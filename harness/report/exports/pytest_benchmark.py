@@ -1,11 +1,7 @@
-"""pytest-benchmark's JSON: written in the layout of its ``compare`` and ``list``, and read again.
+"""Files of pytest-benchmark that the project's plugin wrote, read as records.
 
-Statistics are over the raw samples of all epochs and processes; the estimates, such as the ratio to
-the reference, are under ``extra_info``. Quartiles are interpolated by the "inclusive" method of
-Python's statistics, which differs a little from pytest-benchmark's own.
-
-So that a file can become records again, ``extra_info`` of each benchmark holds under KEY the record
-as the journal stores it, without its times, and ``machine_info`` of the file the environment. Every
+``extra_info`` of each benchmark holds under KEY the record as the journal stores it, without its
+times, and ``machine_info`` of the file the environment. Every
 latency that is read names pytest-benchmark and its clock as the timer. It has no ratio to a
 reference or a copy, since nothing was timed in turn. Consecutive rounds are taken as an epoch.
 """
@@ -13,12 +9,11 @@ reference or a copy, since nothing was timed in turn. Consecutive rounds are tak
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
-from statistics import fmean, median, quantiles, stdev
 from typing import Any
 
 from harness.measure.sample_statistics import epoch_values, estimate, has_converged
@@ -33,7 +28,6 @@ from harness.records import (
     Latency,
     Record,
     Run,
-    Status,
 )
 from harness.records.refusal import Refusal
 from harness.store import Results, from_plain, to_plain
@@ -43,22 +37,16 @@ __all__ = [
     "MODEL_BYTES",
     "BenchmarkFileError",
     "NothingTimedError",
-    "charted_latency",
     "extra_info_of",
     "import_benchmarks",
     "machine_info_of",
-    "pytest_benchmark_json",
     "record_from",
-    "stats_of",
 ]
 
 KEY = "layernorm_bench"
 """Name of the project's entry in ``extra_info`` and in ``machine_info``."""
 MODEL_BYTES = "model_bytes"
 """In ``extra_info``: bytes that any implementation must read and write, as in ``Latency``."""
-_EXPORTED_BY = "timer"
-"""In ``extra_info``: the timer, in a file exported from a results file. The pytest plugin leaves it
-out, since pytest-benchmark is the timer there."""
 
 
 def extra_info_of(record: Record, *, model_bytes: int) -> dict[str, Any]:
@@ -87,118 +75,6 @@ def record_from(carried: Mapping[str, Any]) -> Record:
     record: Record = from_plain(Record, carried)
     return replace(record, latency=None, cold=None)
 
-
-# --- writing -------------------------------------------------------------------------------------
-
-_LAYOUT = "5.0.0"  # the version of pytest-benchmark with this layout; unchanged since 3.1
-_ESTIMATES = ("timer", "per_call_s", "reference", "reference_ratio", "processes", "converged")
-_FENCE_IQR = 1.5  # Tukey's fences, in interquartile ranges
-
-
-def pytest_benchmark_json(results: Results) -> str | None:
-    """Return the cases that are not wrong and have samples as JSON; None if there are none.
-
-    Cases that differ only in the implementation form a group.
-    """
-    timed = [
-        (record, latency, arm, samples)
-        for record in results.records
-        if (latency := charted_latency(record))
-        for arm in latency.arms
-        if arm.role is ArmRole.SUBJECT and (samples := _samples(latency, arm))
-    ]
-    if not timed:
-        return None
-    run = results.runs[-1] if results.runs else None
-    environment = results.environments.get(timed[0][0].environment)
-    machine = {} if environment is None else {
-        "processor": environment.cpu,
-        "python_version": environment.python,
-        "release": environment.platform,
-        "cpu": {"brand_raw": environment.cpu, "count": environment.cpu_count},
-        **machine_info_of(environment),
-    }  # fmt: skip
-    commit = {"id": run.git_commit if run else None, "dirty": run.git_dirty if run else None}
-    plain = {
-        "machine_info": machine,
-        "commit_info": {**commit, "project": "layernorm-bench"},
-        "benchmarks": [_benchmark(*row) for row in timed],
-        "datetime": run.started_utc if run else None,
-        "version": _LAYOUT,
-    }
-    return json.dumps(_finite(plain), indent=1, allow_nan=False) + "\n"
-
-
-def charted_latency(record: Record) -> Latency | None:
-    """Return the latency; None if the result is wrong or the time is invalid or not positive."""
-    latency = record.latency
-    if latency is None or record.status is Status.WRONG or not latency.is_valid:
-        return None
-    return latency if 0 < latency.per_call_s.value < inf else None
-
-
-def stats_of(samples: Sequence[float]) -> dict[str, Any]:
-    """Return pytest-benchmark's statistics of a benchmark.
-
-    Args:
-        samples: seconds per call; one or more, in the order measured.
-    """
-    ordered = sorted(samples)
-    mean, spread = fmean(samples), stdev(samples) if len(samples) > 1 else 0.0
-    q1, q3 = ordered[0], ordered[-1]
-    if len(samples) > 1:
-        q1, _, q3 = quantiles(samples, n=4, method="inclusive")
-    reach = _FENCE_IQR * (q3 - q1)
-    within = [time_s for time_s in ordered if q1 - reach <= time_s <= q3 + reach]
-    far = sum(not mean - spread <= time_s <= mean + spread for time_s in samples)
-    outside = len(samples) - len(within)
-    return {
-        "min": ordered[0], "max": ordered[-1], "mean": mean, "stddev": spread,
-        "rounds": len(samples), "median": median(samples), "iqr": q3 - q1, "q1": q1, "q3": q3,
-        "iqr_outliers": outside, "stddev_outliers": far, "outliers": f"{far};{outside}",
-        "ld15iqr": within[0], "hd15iqr": within[-1], "ops": 1 / mean, "total": sum(samples),
-        "data": list(samples),
-    }  # fmt: skip
-
-
-def _samples(latency: Latency, arm: Arm) -> tuple[float, ...]:
-    """Return seconds per call by the clock of the estimates; empty if one is not positive."""
-    samples = (arm.cpu_s if latency.clock.is_cpu else arm.wall_s) or ()
-    return samples if all(0 < time_s < inf for time_s in samples) else ()
-
-
-def _benchmark(
-    record: Record, latency: Latency, arm: Arm, samples: Sequence[float]
-) -> dict[str, Any]:
-    case, name = record.case, record.case.id
-    carried = extra_info_of(record, model_bytes=latency.model_bytes)[KEY]
-    estimates = {field: to_plain(getattr(latency, field)) for field in _ESTIMATES}
-    return {
-        "group": replace(case, implementation="").id.lstrip("/"),
-        "name": name,
-        "fullname": f"layernorm-bench::{name}",
-        # lists as text, since a table has one cell for each axis
-        "params": {
-            axis: "x".join(map(str, value)) if isinstance(value, list) else value
-            for axis, value in to_plain(case).items()
-        },
-        "param": name,
-        "extra_info": {KEY: {**carried, **estimates, _EXPORTED_BY: latency.timer}},
-        "options": {"timer": f"{latency.timer}:{latency.clock}"},
-        "stats": {**stats_of(samples), "iterations": arm.calls_per_sample},
-    }
-
-
-def _finite(value: Any) -> Any:
-    """Replace numbers that JSON cannot hold by null."""
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-# --- reading -------------------------------------------------------------------------------------
 
 # by value of pytest-benchmark's --benchmark-timer
 _CLOCKS = {
@@ -292,10 +168,6 @@ def _record(benchmark: Mapping[str, Any]) -> Record:
             raise BenchmarkFileError(
                 f"{name} does not say which case it timed, or whether the result was right; only "
                 "files of `pytest --layernorm-sweep` can be imported"
-            )
-        if _EXPORTED_BY in carried:
-            raise BenchmarkFileError(
-                "was exported from a results file; use that file, which holds more"
             )
         record = record_from(carried)
         return replace(record, latency=_latency(record, benchmark, carried[MODEL_BYTES]))

@@ -1,8 +1,7 @@
 """A run as CSV, and for services that draw charts over commits; the formats of ``export``.
 
 A value in a chart must mean the same on every machine that a hosted runner uses. So
-github-action-benchmark gets time as the ratio to the reference timed in turn with it; seconds are
-in the remark.
+github-action-benchmark gets time as the ratio to the reference timed in turn with it.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from io import StringIO
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
-from harness.records import Case, Latency, Record, Status
-from harness.records.metrics import Metric, metrics_in
-from harness.records.text import count, in_words, seconds_text
+from harness.records import Case, Record, Status
+from harness.records.metrics import metrics_in
 from harness.report.document import markdown
 from harness.report.exports.ci import LIMIT_BYTES, junit_of_run, summary_of_run
-from harness.report.exports.pytest_benchmark import charted_latency, pytest_benchmark_json
 from harness.store import Results
 
 __all__ = ["AS_TEXT", "bencher_metrics", "csv_columns", "csv_table", "smaller_is_better"]
@@ -90,7 +87,17 @@ def smaller_is_better(results: Results) -> str | None:
 
     The format ``customSmallerIsBetter`` is a list of names, units and values in JSON.
     """
-    entries = [entry for record in results.records for entry in _entries(record)]
+    entries = []
+    for record in results.records:
+        charted = dict(_charted(record))
+        if "latency-ratio" in charted:
+            charted.pop("latency", None)  # seconds do not compare between hosted runners
+        for name, (unit, (value, *ends)) in charted.items():
+            # "±" is the one notation that the action can parse: the wider half of the interval
+            half = max((abs(end - value) for end in ends), default=inf)
+            range_text = {"range": f"± {half:.3g}"} if isfinite(half) else {}
+            title = f"{record.case.id}: {name}"
+            entries.append({"name": title, "unit": unit, "value": value, **range_text})
     return json.dumps(entries, indent=1, allow_nan=False) + "\n" if entries else None
 
 
@@ -101,64 +108,27 @@ def bencher_metrics(results: Results) -> str | None:
     output), ``peak-memory`` (bytes beyond the inputs). Bencher has a measure for the first by
     default, and creates the others on first use.
     """
-    cases = {}
+    cases: dict[str, dict[str, dict[str, float]]] = {}
     for record in results.records:
-        measures = {}
-        for metric, numbers in _charted(record):
-            factor = _NANOSECONDS if metric.unit == "s" else 1
+        for name, (unit, numbers) in _charted(record):
+            factor = _NANOSECONDS if unit == "s" else 1
             named = zip(("value", "lower_value", "upper_value"), numbers, strict=False)
-            measures[metric.heading("chart")] = {
-                name: number * factor for name, number in named if isfinite(number)
+            cases.setdefault(record.case.id, {})[name] = {
+                end: number * factor for end, number in named if isfinite(number)
             }
-        if measures:
-            cases[record.case.id] = measures
     return json.dumps(cases, indent=1, allow_nan=False) + "\n" if cases else None
 
 
-def _charted(record: Record) -> Iterator[tuple[Metric, tuple[float, ...]]]:
-    """Yield what a chart can show: nothing of a wrong result, and only finite and valid numbers."""
+def _charted(record: Record) -> Iterator[tuple[str, tuple[str, list[float]]]]:
+    """Yield names, units and numbers: none of a wrong result, and only finite and valid ones."""
     if record.status is Status.WRONG:
         return
-    is_timed = charted_latency(record) is not None
+    latency = record.latency
+    is_timed = latency is not None and latency.is_valid and 0 < latency.per_call_s.value < inf
     for metric in metrics_in("chart"):
-        numbers = tuple(number for number in metric.numbers(record) if number is not None)
+        numbers = [number for number in metric.numbers(record) if number is not None]
         if numbers and isfinite(numbers[0]) and (is_timed or metric.part != "latency"):
-            yield metric, numbers
-
-
-def _entries(record: Record) -> Iterator[dict[str, Any]]:
-    charted = {metric.name: (metric, numbers) for metric, numbers in _charted(record)}
-    time = charted.pop("latency_s", None)
-    ratio = charted.pop("ratio", None)
-    if (latency := record.latency) and (shown := ratio or time):
-        value, low, high = shown[1]
-        half = max(high - value, value - low)  # the wider half of the interval, which may be open
-        yield {
-            "name": f"{record.case.id}: time",
-            "unit": f"x {latency.reference}" if ratio else "s",
-            "value": value,
-            # the one notation that the action can parse
-            **({"range": f"± {half:.3g}"} if isfinite(half) else {}),
-            "extra": _remark(record, latency),
-        }
-    for metric, (value, *_) in charted.values():
-        yield {
-            "name": f"{record.case.id}: {metric.heading('chart').removeprefix('peak-')}",
-            "unit": metric.unit,
-            "value": value,
-            **({"extra": str(record.status)} if metric.part == "errors" else {}),
-        }
-
-
-def _remark(record: Record, latency: Latency) -> str:
-    time = latency.per_call_s
-    parts = [
-        f"{seconds_text(time.value)} per call "
-        f"({seconds_text(time.low)} to {seconds_text(time.high)})",
-        f"timed by {latency.timer} in {count(latency.processes, 'process', 'processes')}",
-        *(f"warning: {in_words(warning.kind)}" for warning in record.warnings),
-    ]
-    return "\n".join(parts)
+            yield metric.heading("chart"), (metric.unit, numbers)
 
 
 AS_TEXT: Mapping[str, Callable[[Results, str], str | None]] = {
@@ -167,7 +137,6 @@ AS_TEXT: Mapping[str, Callable[[Results, str], str | None]] = {
     "summary": lambda results, name: markdown(
         summary_of_run(results, name), limit_bytes=LIMIT_BYTES
     ),
-    "pytest-benchmark": lambda results, _: pytest_benchmark_json(results),
     "smaller-is-better": lambda results, _: smaller_is_better(results),
     "bencher": lambda results, _: bencher_metrics(results),
 }

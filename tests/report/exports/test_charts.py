@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from compared_runs import failed, make_case, make_latency, make_record, results_of, with_error
 
-from harness.records import Estimate, MeasurementWarning, Record, Status, WarningKind
+from harness.records import Estimate, Record, Status
 from harness.report.exports.tables import bencher_metrics, smaller_is_better
 
 RATIO = Estimate(value=1.5, low=1.4, high=1.7)
@@ -34,25 +34,21 @@ def measures(*records: Record) -> dict[str, dict[str, float]]:
 
 
 def test_time_is_charted_as_the_ratio_to_the_reference_or_else_in_seconds() -> None:
-    time = entries(TIMED)["time"]
-    assert time["name"] == f"{TIMED.case.id}: time"
-    assert (time["unit"], time["value"], time["range"]) == ("x native", 1.5, "± 0.2")
-    assert time["extra"] == (
-        "100 µs per call (100 µs to 100 µs)\ntimed by layernorm-bench in 1 process"
-    )
-    warning = MeasurementWarning(kind=WarningKind.CHANGED_SPEED, advice="wait")
+    time = entries(TIMED)["latency-ratio"]
+    assert time["name"] == f"{TIMED.case.id}: latency-ratio"
+    assert (time["unit"], time["value"], time["range"]) == ("ratio", 1.5, "± 0.2")
+    assert "latency" not in entries(TIMED)
     alone = make_latency((1.5,), reference=None, reference_ratio=None)
-    time = entries(replace(TIMED, latency=alone, warnings=(warning,)))["time"]
+    time = entries(replace(TIMED, latency=alone))["latency"]
     assert (time["unit"], time["value"]) == ("s", 1e-4)
-    assert "warning: changed speed" in time["extra"]
 
 
 def test_error_and_memory_are_charted_if_they_are_finite() -> None:
     charts = entries(with_error(TIMED, scaled_max_ulp=4.5))
     assert (charts["error"]["unit"], charts["error"]["value"]) == ("ulp", 4.5)
     assert TIMED.memory is not None
-    assert charts["memory"]["value"] == TIMED.memory.peak_extra_bytes
-    assert charts["memory"]["unit"] == "bytes"
+    assert charts["peak-memory"]["value"] == TIMED.memory.peak_extra_bytes
+    assert charts["peak-memory"]["unit"] == "bytes"
     for error in (inf, nan):
         assert "error" not in entries(with_error(TIMED, scaled_max_ulp=error))
         assert "error" not in measures(with_error(TIMED, scaled_max_ulp=error))
@@ -73,7 +69,7 @@ def test_an_infinite_end_of_an_interval_is_left_out() -> None:
     open_end = Estimate(value=1.5, low=0.0, high=inf)
     record = replace(TIMED, latency=make_latency(reference_ratio=open_end))
     assert measures(record)["latency-ratio"] == {"value": 1.5, "lower_value": 0.0}
-    assert "range" not in entries(record)["time"]
+    assert "range" not in entries(record)["latency-ratio"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +82,7 @@ def test_an_infinite_end_of_an_interval_is_left_out() -> None:
     ids=["faster than a copy", "nan", "not timed"],
 )
 def test_an_invalid_time_is_in_no_chart(record: Record) -> None:
-    assert "time" not in entries(record)
+    assert not {"latency", "latency-ratio"} & set(entries(record))
     assert not {"latency", "latency-ratio"} & set(measures(record))
 
 
