@@ -10,6 +10,7 @@ description in the stored schema.
 from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
 from harness.records.environment import DeviceState, Environment, Gpu, Run
 from harness.records.record import (
+    BAD_FIRST,
     OUR_TIMER,
     Allocation,
     Arm,
@@ -29,6 +30,7 @@ from harness.records.record import (
 )
 
 __all__ = [
+    "BAD_FIRST",
     "OUR_TIMER",
     "Affine",
     "Allocation",

@@ -45,6 +45,13 @@ class Status(StrEnum):
         return self in {Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 
 
+BAD_FIRST = (
+    Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_GUARANTEE,
+    Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.OK,
+)  # fmt: skip
+"""Statuses in the order in which they need attention."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputErrors:
     """Distance of one output from its exact value."""

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from harness.numerics.bound_terms import SIGNIFICAND_BITS
-from harness.records import Case, Direction, Environment, Mode, Record, Run, Status
+from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Record, Run
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words
 from harness.regression import Comparison
@@ -33,7 +33,7 @@ from harness.selection import (
 )
 from harness.store import Results
 
-__all__ = ["BAD_LAST", "PageData", "gather", "grid", "groups", "leading", "worst"]
+__all__ = ["PageData", "gather", "grid", "groups", "leading", "worst"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +233,7 @@ def _setting(case: Case) -> str:
 
 # --- parts of a frame: the rows of one figure, or of one row of a table ---------------------------
 
-BAD_LAST = (
-    Status.OK, Status.UNSUPPORTED, Status.OUT_OF_MEMORY, Status.OUT_OF_GUARANTEE, Status.TIMEOUT,
-    Status.CRASHED, Status.ERROR, Status.WRONG,
-)  # fmt: skip
-"""Statuses in the order in which they need attention, the least first."""
-_SEVERITY = {status.value: rank for rank, status in enumerate(BAD_LAST)}
+_SEVERITY = {status.value: -rank for rank, status in enumerate(BAD_FIRST)}
 
 
 def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:

@@ -18,7 +18,7 @@ from harness.report.figures.plots import front_of
 from harness.report.figures.theme import file_of
 from harness.report.frame import gather
 from harness.report.sections.accuracy import error_against_condition
-from harness.report.sections.provenance import what_failed
+from harness.report.sections.provenance import failures_and_warnings
 from harness.report.sections.speed import (
     accuracy_against_speed,
     memory,
@@ -218,7 +218,9 @@ def test_a_failure_has_its_simplest_case_and_a_line_that_runs_it() -> None:
         ran("native", status=Status.WRONG, reason=f"dx is {size} ulp off", shape=shape, **axes)
         for size, shape in enumerate(((512, 64), (4, 8)))
     ]
-    (table,) = what_failed(gather([results_of([*records, ran("native", shape=(9, 9), **axes)])]))
+    (table,) = failures_and_warnings(
+        gather([results_of([*records, ran("native", shape=(9, 9), **axes)])])
+    )
     assert isinstance(table, Table)
     (row,) = table.rows
     assert [row[0].status, row[2].text, row[3].text] == ["wrong", "native: bfloat16", "2"]
@@ -229,5 +231,5 @@ def test_a_failure_has_its_simplest_case_and_a_line_that_runs_it() -> None:
 
 
 def test_without_a_failure_the_section_says_so() -> None:
-    (text,) = what_failed(gather([results_of([*NATIVE, vacuous("native")])]))
-    assert text == Text("Every case with a record was measured, and none is wrong.")
+    (text,) = failures_and_warnings(gather([results_of([*NATIVE, vacuous("native")])]))
+    assert text == Text("Every case with a record was measured: none is wrong, none warns.")

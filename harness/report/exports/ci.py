@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from harness.records import Case, Record, Status
+from harness.records import BAD_FIRST, Case, Record, Status
 from harness.records.metrics import brief, metrics_in
 from harness.records.text import count, in_words
 from harness.regression import ChangeKind, Comparison
@@ -41,11 +41,6 @@ __all__ = [
 
 LIMIT_BYTES = 1024 * 1024
 """GitHub's limit for the summary of a step; it shows nothing of a longer one."""
-# the order of the tables of a run
-_BAD_FIRST = (
-    Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_GUARANTEE,
-    Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.OK,
-)  # fmt: skip
 
 
 def summary_of_comparison(comparison: Comparison) -> Document:
@@ -65,7 +60,7 @@ def summary_of_run(results: Results, name: str) -> Document:
     heads = ("case", *(metric.heading("summary") for metric in metrics), "why")
     tables: list[Table] = []
     bad = False
-    for status in _BAD_FIRST:
+    for status in BAD_FIRST:
         records = [record for record in results.records if record.status is status]
         if not records:
             continue

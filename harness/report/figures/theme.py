@@ -1,8 +1,7 @@
 """Drawings as SVG that follows the light and the dark theme of the page, or as files of their own.
 
 A drawing takes its colours from a theme. Those of the page are sentinels, each of which is replaced
-by a CSS variable in the SVG. Ids and style classes are made unique in the page. Removing unused
-markup makes it a third to a half smaller.
+by a CSS variable in the SVG.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ Draw = Callable[[Theme], Figure]
 
 
 def page_markup(draw: Draw, name: str, title: str) -> str:
-    """Return a drawing as SVG for the page.
+    """Return a drawing as SVG for the page: with its colours, and with ids that are unique there.
 
     Args:
         draw: makes the drawing on a :func:`canvas`.
@@ -153,11 +152,21 @@ def page_markup(draw: Draw, name: str, title: str) -> str:
     """
     figure = draw(ON_PAGE)
     text = _saved(figure, "svg").decode()
-    body = text[text.index(">", text.index("<svg")) + 1 :]
+    body = text[text.index("</defs>") + len("</defs>") :]  # its style is in page.css
     prefix = f"f{sha256(name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
-    body = _with_classes(_reduced(body), prefix)
-    for colour, variable in _VARIABLES.items():
-        body = body.replace(colour, variable)
+    for pattern, new in (
+        (r"<!--.*?-->", ""),
+        (r"\n *", ""),
+        (r'<g id="(series-\d+)">', r'<g class="\1">'),
+        (r'<g id="[^"]*"', "<g"),
+        (r"<g/>", ""),
+        (r"(\.\d\d)\d+(?=[^<>]*>)", r"\1"),  # only in tags, not in text
+        (r' transform="rotate\(-0 [^"]*"', ""),
+        (r'font-family: [^;"]*', "font-family: var(--sans)"),
+        (r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-"),
+        *_VARIABLES.items(),
+    ):
+        body = re.sub(pattern, new, body)
     box = f"0 0 {figure.get_figwidth() * 72:g} {figure.get_figheight() * 72:g}"
     head = f'<svg viewBox="{box}" role="img" aria-labelledby="{prefix}-title" focusable="false">'
     return f'{head}<title id="{prefix}-title">{escape(title)}</title>{body}'
@@ -180,38 +189,3 @@ def _saved(figure: Figure, form: str) -> bytes:
         # 200 dots per inch: sharp in a README at twice its width in points
         figure.savefig(file, format=form, metadata=metadata, dpi=200 if form == "png" else None)
     return file.getvalue()
-
-
-def _reduced(body: str) -> str:
-    """Remove markup that browsers do not need, and digits beyond a hundredth of a point."""
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)  # page.css
-    body = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", body)
-    body = re.sub(r'<g id="(series-\d+)">', r'<g class="\1">', body)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)
-    body = re.sub(r"<g>\s*<g/>\s*</g>|<g/>|<g>\s*</g>", "", body)
-    body = re.sub(r"<[^>]*>", _with_short_numbers, body)  # only in tags, not in text
-    # the cells of a heat map, none of which needs clipping
-    cell = r'd="M ?(\S+) (\S+)\s*L (\S+) \2\s*L \3 (\S+)\s*L \1 \4\s*L \1 \2\s*" clip-path="[^"]*"'
-    body = re.sub(cell, r'd="M\1 \2H\3V\4H\1z"', body)
-    body = re.sub(r"\s*\n\s*", "\n", body).replace('\n"', '"')
-    return re.sub(r"\n(?=[LCQz])|(?<=[ML]) (?=[\d-])|(?<=>)\n(?=<)", "", body)
-
-
-def _with_short_numbers(tag: re.Match[str]) -> str:
-    return re.sub(r"\d+\.\d+", lambda found: f"{round(float(found[0]), 2):g}", tag[0])
-
-
-def _with_classes(body: str, prefix: str) -> str:
-    """Make ids unique in the page, and replace equal styles by one class."""
-    body = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", body)
-    classes: dict[str, str] = {}
-
-    def to_class(found: re.Match[str]) -> str:
-        style = re.sub(r"font: ([^;]*?px)[^;]*", r"font: \1 var(--sans)", found[1])
-        style = re.sub(r"font-family: [^;]*", "font-family: var(--sans)", style)
-        return f' class="{classes.setdefault(style, f"{prefix}-{len(classes)}")}"'
-
-    body = re.sub(r' style="([^"]*)"', to_class, body)
-    rules = "".join(f".{name}{{{style}}}" for style, name in classes.items())
-    return f"<style>{rules}</style>{body}"

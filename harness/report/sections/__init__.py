@@ -9,9 +9,8 @@ from harness.report.sections.accuracy import error_against_condition, error_of_t
 from harness.report.sections.provenance import (
     all_cases,
     environment_and_method,
+    failures_and_warnings,
     terms,
-    warnings,
-    what_failed,
 )
 from harness.report.sections.speed import (
     accuracy_against_speed,
@@ -37,9 +36,8 @@ SECTIONS: tuple[Section, ...] = (
     error_of_the_gradients,
     memory,
     instructions,
-    what_failed,
+    failures_and_warnings,
     all_cases,
-    warnings,
     environment_and_method,
     terms,
 )

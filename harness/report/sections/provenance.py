@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from harness.cases.axes import python_line, unusual
-from harness.records import Environment, Gpu, Run, Status
+from harness.records import BAD_FIRST, Environment, Gpu, Run, Status, WarningKind
 from harness.records.text import bytes_text, count, in_words, percent_text, seconds_text
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (
@@ -26,10 +25,10 @@ from harness.report.document import (
     pill,
 )
 from harness.report.embedded import case_data, script_json
-from harness.report.frame import BAD_LAST, PageData, groups
+from harness.report.frame import PageData, groups
 from harness.selection import CLOSE_RATIO
 
-__all__ = ["all_cases", "environment_and_method", "terms", "warnings", "what_failed"]
+__all__ = ["all_cases", "environment_and_method", "failures_and_warnings", "terms"]
 
 _MOST_OPEN = 12  # trade-off: a longer table is folded
 _MOST_REASONS = 100  # trade-off: each takes 0.5 kB, and the table of all cases has the others
@@ -52,12 +51,17 @@ def all_cases(data: PageData) -> tuple[Block, ...]:
     return (Text(text), table)
 
 
-def what_failed(data: PageData) -> tuple[Block, ...]:
-    """List the wrong cases and those that were not measured, by reason, the worst first."""
-    found: dict[tuple[Status, str], list[int]] = {}
+def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
+    """List what is wrong, was not measured or has a warning, by reason, the worst first."""
+    found: dict[tuple[Status | WarningKind, str], dict[int, str]] = {}
     for index, record in enumerate(data.records):
+        reasons: list[tuple[Status | WarningKind, str]] = [
+            (warning.kind, warning.advice) for warning in record.warnings
+        ]
         if record.status is Status.WRONG or not record.status.is_measured:
-            found.setdefault((record.status, _NUMBER.sub("#", record.reason)), []).append(index)
+            reasons.append((record.status, record.reason))
+        for kind, reason in reasons:
+            found.setdefault((kind, _NUMBER.sub("#", reason)), {})[index] = reason
     blocks: list[Block] = []
     if data.missing:
         blocks.append(
@@ -67,68 +71,45 @@ def what_failed(data: PageData) -> tuple[Block, ...]:
             )
         )
     if not found:
-        return (*blocks, Text("Every case with a record was measured, and none is wrong."))
-    rows = []
-    for (status, _), own in sorted(
-        found.items(), key=lambda item: (-BAD_LAST.index(item[0][0]), -len(item[1]))
-    ):
-        simplest = min((data.records[index] for index in own), key=lambda one: unusual(one.case))
-        is_odd = status is Status.WRONG or status.is_failure
-        rows.append((
-            pill(status),
-            *_reasons(data, own, [data.records[index].reason for index in own]),
-            number(f"{len(own):,}"),
-            Cell(python_line(simplest.case) if is_odd else DASH, is_long=True, is_code=is_odd),
-        ))
+        return (*blocks, Text("Every case with a record was measured: none is wrong, none warns."))
+    order = [*BAD_FIRST, *WarningKind]
+    ordered = sorted(found.items(), key=lambda item: (order.index(item[0][0]), -len(item[1])))
     table = Table(
-        name="failed",
-        title=f"{count(sum(map(len, found.values())), 'case')}, by reason",
-        caption="Wrong cases, and those that were not measured; cases out of guarantee are no "
-        "failures, and the table of all cases has them. The last column is Python that runs the "
-        "simplest of the cases by itself and prints its errors.",
-        columns=columns("Status", "Reason", "Implementations", "Cases#", "To see it"),
-        rows=tuple(rows[:_MOST_REASONS]),
-        is_folded=len(rows) > _MOST_OPEN,
+        name="failures",
+        title="Failures and warnings, by reason",
+        caption="Wrong cases, those that were not measured, and those whose numbers may be less "
+        "certain than their intervals. Cases out of guarantee are no failures: the table of all "
+        "cases has them. The last column is Python that runs the simplest of the failing cases by "
+        "itself and prints its errors.",
+        columns=columns("What", "Reason", "Implementations", "Cases#", "To see it"),
+        rows=tuple(_reason_row(data, kind, own) for (kind, _), own in ordered[:_MOST_REASONS]),
+        is_folded=len(found) > _MOST_OPEN,
     )
     return (*blocks, table)
 
 
-def _reasons(data: PageData, rows: list[int], reasons: list[str]) -> tuple[Cell, Cell]:
-    """Return the first reason, how many differ from it, and the implementations and dtypes."""
-    others = len(set(reasons)) - 1
-    note = f"and {others:,} like it" if others else ""
-    cases = data.cases.iloc[rows]
-    names = {
-        str(label): ", ".join(own["dtype"].unique()) for (label,), own in groups(cases, "label")
-    }
-    of = "\n".join(f"{label}: {dtypes}" for label, dtypes in names.items())
-    reason = reasons[0] or "no reason was recorded"
-    return Cell(reason, note=note, is_long=True), Cell(of, is_long=True)
-
-
-def warnings(data: PageData) -> tuple[Block, ...]:
-    """List the measurement warnings, by kind."""
-    found: dict[str, dict[int, str]] = {}
-    for index, record in enumerate(data.records):
-        for warning in record.warnings:
-            found.setdefault(warning.kind, {})[index] = warning.advice
-    if not found:
-        return (Text("No measurement has a warning."),)
-    table = Table(
-        name="warnings",
-        title="Warnings, by kind",
-        caption="The numbers of these cases may be less certain than their intervals.",
-        columns=columns("Warning", "What was seen, and what to do", "Implementations", "Cases#"),
-        rows=tuple(
-            (
-                Cell(in_words(kind)),
-                *_reasons(data, list(advice), list(advice.values())),
-                number(f"{len(advice):,}"),
-            )
-            for kind, advice in found.items()
-        ),
+def _reason_row(
+    data: PageData, kind: Status | WarningKind, reasons: dict[int, str]
+) -> tuple[Cell, ...]:
+    """Return the first reason, how many are like it, where they are, and the simplest case."""
+    others = len(set(reasons.values())) - 1
+    names = "\n".join(
+        f"{label}: {', '.join(own['dtype'].unique())}"
+        for (label,), own in groups(data.cases.iloc[list(reasons)], "label")
     )
-    return (table,)
+    simplest = min((data.records[index].case for index in reasons), key=unusual)
+    is_bad = kind is Status.WRONG or (isinstance(kind, Status) and kind.is_failure)
+    return (
+        pill(kind) if isinstance(kind, Status) else Cell(in_words(kind)),
+        Cell(
+            next(iter(reasons.values())) or "no reason was recorded",
+            note=f"and {others:,} like it" if others else "",
+            is_long=True,
+        ),
+        Cell(names, is_long=True),
+        number(f"{len(reasons):,}"),
+        Cell(python_line(simplest) if is_bad else DASH, is_long=True, is_code=is_bad),
+    )
 
 
 # --- how it was measured --------------------------------------------------------------------------
@@ -139,51 +120,22 @@ _METHOD = (
     "Each result is held to a bound that follows from the algorithm that the implementation "
     "declares; a larger error is wrong. Where there is no error bound, the case is out of "
     "guarantee: that is not a pass, however small the error.",
-    "Latency: several calls are timed between two readings of the clock. The inputs get a new "
-    "place in memory in every epoch. The estimate is the median over epochs of the epoch's 10 % "
-    "quantile. The implementation, the reference and a copy of the same bytes are timed in turn, "
-    "so that a disturbance affects all of them. Relative speeds compare times of the same epochs.",
+    "Latency: the median over epochs of the epoch's 10 % quantile; the inputs get a new place in "
+    "memory in every epoch. The implementation, the reference and a copy of the same bytes are "
+    "timed in turn, and relative speeds compare times of the same epochs.",
     f"Choice: the fastest eligible candidate. {WIDENED_TEXT} If intervals overlap, accuracy "
     f"decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then memory. A "
     "candidate is disqualified if it has no interval, was wrong in any case, or was out of "
     "guarantee or not measured where another was ok. If every candidate is out of guarantee in a "
     "case, the case disqualifies none; a note below the name counts such cases.",
     "Memory: as the allocator counts it, during one call, beyond the inputs, with the results.",
-    "Numbers are rounded: in tables to three digits (memory to four), in the maps of speeds to two "
-    "decimals, or to two digits below 0.1. The CSV of all cases and the results file have all "
-    "digits.",
+    "Numbers are rounded; the CSV of all cases and the results file have all digits.",
 )
 
 
 def environment_and_method(data: PageData) -> tuple[Block, ...]:
-    """Show the method, what each implementation declares, the environments and the runs."""
+    """Show the method, the environments and the runs."""
     blocks: list[Block] = [Text(paragraph) for paragraph in _METHOD]
-    declared = Counter(
-        tuple(
-            map(
-                in_words,
-                (record.case.implementation, *(getattr(errors, name) for name in _DECLARED)),
-            )
-        )
-        for record in data.records
-        if (errors := record.errors)
-    )
-    if declared:
-        blocks.append(
-            Table(
-                name="declarations",
-                title="Declarations, which the bounds follow from",
-                caption="As the implementation declares; one that declares nothing is held to "
-                "those of native.",
-                columns=columns(
-                    "Implementation", "Algorithm", "Sums", "Statistics in", "Exact reference",
-                    "Cases#",
-                ),
-                rows=tuple(
-                    (*map(Cell, key), number(f"{cases:,}")) for key, cases in declared.items()
-                ),
-            )
-        )  # fmt: skip
     for letter, own in data.environments.items():
         title = f"Environment {letter}, fingerprint {own.fingerprint}"
         blocks.append(Facts(title, _facts(own)))
@@ -191,7 +143,6 @@ def environment_and_method(data: PageData) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-_DECLARED = ("algorithm", "reduction", "accumulate_dtype", "oracle")
 _WRITE: dict[str, Callable[[Any], str]] = {
     "_bytes": bytes_text, "_s": seconds_text, "_ratio": percent_text,
     "packages": lambda pairs: ", ".join(" ".join(pair) for pair in pairs),

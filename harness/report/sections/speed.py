@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records import Clock, Direction, Latency, Mode, Status
-from harness.records.text import as_speed, bytes_text, count, seconds_text, speed_text
+from harness.records import Direction, Mode, Status
+from harness.records.text import as_speed, bytes_text, count, in_words, seconds_text, speed_text
 from harness.report.choice import (
     SCENARIO_COLUMNS,
     fault_text,
@@ -190,12 +190,6 @@ def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
 # --- latency against size ------------------------------------------------------------------------
 
 _MOST_ENTRIES = 60  # of a legend: twelve colours and five dashes make as many different lines
-_CLOCKS = {
-    Clock.THREAD_CPU.value: "the calling thread's CPU time",
-    Clock.PROCESS_CPU.value: "the CPU time of all threads",
-    Clock.WALL.value: "the wall clock",
-    Clock.CUDA_EVENT.value: "CUDA events",
-}
 
 
 def latency_against_size(data: PageData) -> tuple[Block, ...]:
@@ -256,40 +250,29 @@ def _legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[Legen
         for index, name in enumerate(implementations)
         if name in shown
     ]
-    others = {
-        f"and {len(entries) - _MOST_ENTRIES:,} more": ("…", len(entries) > _MOST_ENTRIES),
-        "thin: compiled": ("—", "compiled" in set(rows["mode"])),
-        "a copy of the same bytes": ("┈", rows["copy_ratio"].notna().any()),
-    }
     return (
         *entries[:_MOST_ENTRIES],
-        *(
-            LegendEntry(text, "var(--muted)", mark=mark)
-            for text, (mark, is_shown) in others.items()
-            if is_shown
-        ),
+        LegendEntry("thin: compiled", "var(--muted)", mark="—"),
+        LegendEntry("a copy of the same bytes", "var(--muted)", mark="┈"),
     )
 
 
 def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
     """Return how these times were measured."""
-    found = [latency for row in group.index if (latency := data.records[row].latency)]
-    processes = max(latency.processes for latency in found)
-    rest = f" {count(others, 'case')} with other inputs or settings are only in the table."
-    return (
-        f"Median over epochs of the epoch's 10 % quantile, by {_listed(found, 'clock')}; caches "
-        f"{_listed(found, 'cache')}, allocation {_listed(found, 'allocation')}. The dotted "
-        "line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The share of "
-        "the copy's speed that is reached at the largest size is written beside each name. The "
-        "band, where it is wider than its line, is the 95 % interval over "
-        f"{count(processes, 'process', 'processes')}; another process may be outside it."
-        f"{rest if others else ''} Of two shapes of equal size the slower is shown."
+    ways = dict.fromkeys(
+        f"{latency.clock} clock, {latency.cache} caches, {latency.allocation} allocation, "
+        f"{count(latency.processes, 'process', 'processes')}"
+        for row in group.index
+        if (latency := data.records[row].latency)
     )
-
-
-def _listed(latencies: list[Latency], field: str) -> str:
-    values = dict.fromkeys(str(getattr(latency, field)) for latency in latencies)
-    return " or ".join(_CLOCKS.get(value, value) for value in values)
+    return (
+        f"Median over epochs of the epoch's 10 % quantile: {in_words('; or '.join(ways))}. The "
+        "dotted line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The "
+        "share of the copy's speed that is reached at the largest size is written beside each "
+        "name. The band, where it is wider than its line, is the 95 % interval; another process "
+        "may be outside it. Of two shapes of equal size the slower is shown; "
+        f"{count(others, 'case')} with other inputs or settings are only in the table."
+    )
 
 
 # --- accuracy against speed ----------------------------------------------------------------------
