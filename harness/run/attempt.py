@@ -64,10 +64,6 @@ class ExactResults:
         self._kept[key] = self._kept.pop(key)  # the last one used is the last to go
         return self._kept[key]
 
-    def clear(self) -> None:
-        """Forget everything, because a target may have changed it."""
-        self._kept.clear()
-
 
 exact_of = ExactResults()
 

@@ -68,20 +68,6 @@ def _flushes_subnormals() -> bool:
     return not float(torch.tensor(_SUBNORMAL, dtype=torch.float32, device="cpu").mul(1.0))
 
 
-_DEBUG_MODES = {(False, False): 0, (False, True): 0, (True, True): 1, (True, False): 2}
-
-
-def _determinism() -> tuple[bool, bool]:
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    return torch.are_deterministic_algorithms_enabled(), warns
-
-
-def _set_determinism(wanted: tuple[bool, bool]) -> None:
-    """Set it by its debug mode: ``use_deterministic_algorithms`` imports torch's compiler."""
-    if wanted != _determinism():
-        torch.set_deterministic_debug_mode(_DEBUG_MODES[wanted])
-
-
 def _precision() -> tuple[str | None, bool]:
     """Return the precision of float32 matrix products, None if torch cannot name it, and TF32."""
     try:
@@ -103,9 +89,7 @@ def _set_environment(wanted: dict[str, str]) -> None:
 
 
 def _set_default_device(wanted: torch.device) -> None:
-    """Set it only if it differs: to have set one slows every call of torch."""
-    if torch.get_default_device() != wanted:
-        torch.set_default_device(None if wanted.type == "cpu" else wanted)
+    torch.set_default_device(None if wanted.type == "cpu" else wanted)
 
 
 def _autocast(device: str) -> tuple[bool, torch.dtype]:
@@ -156,7 +140,12 @@ _RESET = (
     *_WATCHED_AND_RESET,
     StatePart("the default device", torch.get_default_device, _set_default_device),
     StatePart("the flushing of subnormal numbers", _flushes_subnormals, torch.set_flush_denormal),
-    StatePart("the deterministic mode", _determinism, _set_determinism),
+    StatePart(
+        # use_deterministic_algorithms, the other way to set it, imports torch's compiler
+        "the deterministic mode",
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+    ),
     StatePart("the precision of float32 matrix products", _precision, _set_precision),
     _attribute("TF32 in convolutions", torch.backends.cudnn, "allow_tf32"),
     _attribute("cuDNN's benchmark mode", torch.backends.cudnn, "benchmark"),
@@ -222,7 +211,7 @@ def set_other_state() -> None:
 def set_caller_state() -> None:
     """Set modes that callers choose and that must change no result; leave the others."""
     torch.set_default_dtype(torch.float16)
-    _set_determinism((True, True))
+    torch.set_deterministic_debug_mode(1)
 
 
 # --- what measures and judges -----------------------------------------------------------------

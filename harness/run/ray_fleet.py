@@ -71,10 +71,7 @@ class RayWorker:
     """Ray's id of the node."""
     address: str
     info: WorkerInfo
-
-    @property
-    def environment(self) -> str:
-        return self.info.environment.fingerprint
+    environment: str
 
 
 def _start_actor(node: str, **resources: float) -> Any:
@@ -162,7 +159,7 @@ class RayFleet:
                     f"node {address} has layernorm-bench {its_version}, this machine "
                     f"{version('layernorm-bench')}; install the same version everywhere"
                 )
-            workers.append(RayWorker(actor, node, address, info))
+            workers.append(RayWorker(actor, node, address, info, info.environment.fingerprint))
         for answer in late:
             actor, _, address = begun[answer]
             ray.kill(actor)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cases.axes import command_options
-from harness.records import Case, Direction, Mode, OutputErrors, Record, Status, WarningKind
+from harness.records import Case, Direction, Mode, Record, Status, WarningKind
 from harness.records.text import count, percent_text, seconds_text
 from harness.run.session import SessionOutcome
 
@@ -178,16 +178,19 @@ def next_step(
 
 def look_closer(record: Record) -> NextStep | None:
     """Return the command that shows more of a case that did not end well, if there is one."""
-    case = record.case
-    if record.status is Status.UNSUPPORTED:
+    case, status = record.case, record.status
+    if status is Status.UNSUPPORTED:
         return None
-    if record.status in {Status.WRONG, Status.OUT_OF_GUARANTEE}:
-        if _can_be_explained(record):
-            options = command_options(case, without=("direction",))
-            command = _command("explain", case.implementation, *options)
-            return NextStep(f"see exact and computed values of {case.id} step by step", command)
-        if case.mode is Mode.EAGER and record.status is Status.WRONG:
-            return NextStep(f"see which mistake {case.implementation} makes", _verify(case))
+    if status in {Status.WRONG, Status.OUT_OF_GUARANTEE} and _can_be_explained(record):
+        options = command_options(case, without=("direction",))
+        command = _command("explain", case.implementation, *options)
+        return NextStep(f"see exact and computed values of {case.id} step by step", command)
+    if status is Status.WRONG and case.mode is Mode.EAGER:
+        direction = "forward" if case.direction is Direction.FORWARD else "backward"
+        options = ["--dtype", case.dtype, "--direction", direction]
+        options += ["--device", case.device] if case.device != _DEFAULT.device else []
+        command = _command("verify", case.implementation, *options)
+        return NextStep(f"see which mistake {case.implementation} makes", command)
     command = _command("run", "-i", case.implementation, *command_options(case))
     return NextStep(f"run {case.id} again by itself", command)
 
@@ -199,24 +202,12 @@ def _command(*arguments: str | Path) -> str:
 def _can_be_explained(record: Record) -> bool:
     """Whether ``explain``, which computes y of a forward pass, shows what went wrong."""
     case = record.case
+    if case.direction is not Direction.FORWARD or record.errors is None:
+        return False
+    y = record.errors.outputs[0]
+    is_beyond = y.vacuous_elements or (y.bound_ratio is not None and not y.bound_ratio <= 1)
     return (
-        case.direction is Direction.FORWARD
-        and record.errors is not None
-        and _is_beyond(record.errors.outputs[0])
+        bool(is_beyond)
         and all(warning.kind is not WarningKind.CACHED_RESULT for warning in record.warnings)
         and all(getattr(case, name) == getattr(_DEFAULT, name) for name in _NOT_EXPLAINED)
     )
-
-
-def _is_beyond(output: OutputErrors) -> bool:
-    ratio = output.bound_ratio
-    return bool(output.vacuous_elements) or (ratio is not None and not ratio <= 1)
-
-
-def _verify(case: Case) -> str:
-    """Return the verification of the dtype, the direction and the device of a case."""
-    options = ["--dtype", case.dtype]
-    options += ["--direction", "forward" if case.direction is Direction.FORWARD else "backward"]
-    if case.device != _DEFAULT.device:
-        options += ["--device", case.device]
-    return _command("verify", case.implementation, *options)
