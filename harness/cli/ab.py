@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import time_budget_option
 from harness.cli.ci_outputs import CiOutputs, gate_options
 from harness.cli.exit_code import ExitCode
 from harness.cli.sweep_options import SweepChoice, sweep_options
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from harness.regression import Comparison
 
 __all__ = ["ab"]
-
-_STARTED = monotonic()
 
 
 class InterruptedComparisonError(Refusal):
@@ -33,12 +29,10 @@ class InterruptedComparisonError(Refusal):
     "--base", "revision", required=True, metavar="REV", help="branch, tag or commit to compare with"
 )
 @sweep_options("ci")
-@time_budget_option
 @gate_options
 def ab(
     revision: str,
     choice: SweepChoice,
-    time_budget_s: float | None,
     outputs: CiOutputs,
 ) -> None:
     """Did my working copy get worse than revision REV?
@@ -54,7 +48,7 @@ def ab(
     """
     with outputs.prepared(*([choice.file] if choice.file else [])):
         try:
-            comparison = _compare(choice, revision, time_budget_s)
+            comparison = _compare(choice, revision)
         except KeyboardInterrupt:
             raise InterruptedComparisonError(
                 "interrupted: an unfinished comparison has no result, so nothing was kept"
@@ -64,7 +58,7 @@ def ab(
         raise SystemExit(ExitCode.FAILED)
 
 
-def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) -> Comparison:
+def _compare(choice: SweepChoice, revision: str) -> Comparison:
     from harness.run.fleet import Fleet
 
     sweep = choice.load()
@@ -88,7 +82,6 @@ def _compare(choice: SweepChoice, revision: str, time_budget_s: float | None) ->
                     make_fleet=Fleet,
                     checkout=checkout,
                     timeout_s=sweep.timeout_s,
-                    stop_at=_STARTED + (time_budget_s or float("inf")),
                     expect=progress.expect,
                     on_record=progress.show,
                     say=say,

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,7 @@ from harness.records.text import count
 from harness.regression.baseline import CONFIRMING, time_again
 from harness.regression.changes import (
     Change,
-    ChangeKind,
     Comparison,
-    latency_change,
-    worst_first,
 )
 from harness.regression.compare import NotComparableError, NotMeasuredError, compare_records
 from harness.regression.latency_judge import (
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
 
 BASE = "base@"
 """Prefix that marks a target as one of the base revision."""
-_OUT_OF_TIME = "the time was up"
 _LATENCY = (Measurement.LATENCY,)
 _CONFIRMING = replace(CONFIRMING, uneven_ratio=UNEVEN_IN_TURN_RATIO)
 
@@ -188,8 +183,6 @@ class Bench:
     """Files of the base."""
     timeout_s: float
     """For one case in one process."""
-    stop_at: float = inf
-    """No case starts after this, by the monotonic clock."""
     expect: Callable[[int], None] = lambda number: None
     """Called with the number of records of the first two passes."""
     on_record: Callable[[Record], None] = lambda record: None
@@ -198,7 +191,7 @@ class Bench:
     """Called with each line of progress of the third pass."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
-        for record in self.fleet.run(jobs, self.timeout_s, self.stop_at):
+        for record in self.fleet.run(jobs, self.timeout_s):
             self.on_record(record)
             yield record
 
@@ -233,20 +226,15 @@ def ab(
         NotMeasuredError: nothing was measured.
         HarnessError: the harness itself failed.
     """
-    pairs = [row for row in planned if row.case.implementation not in lacks]
     before, after = _measure_exactly(planned, lacks, bench)
     records = (*after.values(), *before.values())
     if not any(record.status.is_measured for record in records):
-        why = _OUT_OF_TIME
-        if records:
-            why = f"{records[0].case.id}: {records[0].status}: {records[0].reason}"
+        why = f"{records[0].case.id}: {records[0].status}: {records[0].reason}"
         raise NotMeasuredError(f"no case was measured, so nothing can be compared ({why})")
-    unmeasured = [row.case for row in pairs if not (row.case in before and row.case in after)]
-    for case in unmeasured:
-        before.pop(case, None)
-        after.pop(case, None)
     timed = [
-        row.case for row in pairs if Measurement.LATENCY in row.measurements and row.case in before
+        row.case
+        for row in planned
+        if row.case in before and Measurement.LATENCY in row.measurements
     ]
     latencies = _compare_latencies(timed, before, after, bench)
     notes = []
@@ -256,18 +244,13 @@ def ab(
         notes.append("cold latencies are not compared")
     if wrong := sum(case.id not in latencies for case in timed):
         notes.append(f"latency of {count(wrong, 'case')} is not compared: not right in both")
-    comparison = compare_records(
+    return compare_records(
         {case.id: record for case, record in before.items()},
         {case.id: record for case, record in after.items()},
         latencies,
         (baseline_name, head_name),
         notes,
     )
-    late = [
-        Change(case, ChangeKind.INCONCLUSIVE, f"not measured: {_OUT_OF_TIME}")
-        for case in unmeasured
-    ]
-    return replace(comparison, changes=worst_first((*comparison.changes, *late)))
 
 
 def _measure_exactly(
@@ -304,14 +287,10 @@ def _compare_latencies(
     """
     right = [case for case in wanted if before[case].status is after[case].status is Status.OK]
     bench.expect(len(before) + len(after) + len(right))
-    screened: dict[Case, Shift | Change] = {
-        case: latency_change(case, ChangeKind.INCONCLUSIVE, f"not timed: {_OUT_OF_TIME}")
-        for case in right
-    }
+    screened: dict[Case, Shift | Change] = {}
     for record in bench.run([bench.in_turn(case) for case in right]):
         if record.status is Status.WRONG:
             after[record.case] = record
-            del screened[record.case]
         else:
             screened[record.case] = screen_in_turn(record)
     for case in wanted:
@@ -328,6 +307,5 @@ def _compare_latencies(
         make_fleet=bench.make_fleet,
         say=bench.say,
         timeout_s=bench.timeout_s,
-        stop_at=bench.stop_at,
     )
     return changes | judge_all(shifts, confirm)

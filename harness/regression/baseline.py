@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import fsum, inf
+from math import fsum
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -297,7 +297,6 @@ def time_again(
     timeout_s: float,
     *,
     why_not: Callable[[Environment], str | None] = lambda here: None,
-    stop_at: float = inf,
 ) -> dict[str, list[float]] | str:
     """Return the ratio of each case in each fresh process, or why there are none.
 
@@ -313,15 +312,12 @@ def time_again(
         timeout_s: for one case in one process.
         why_not: called with the environment of each process; returns why it cannot confirm, or
             None.
-        stop_at: no case starts after this, by the monotonic clock; missing ratios confirm nothing.
     """
     left = list(suspects)
     ratios: dict[str, list[float]] = {shift.case.id: [] for shift in suspects}
     for number in range(1, CONFIRMING_PROCESSES + 1):
         if not left:
             break
-        if monotonic() >= stop_at:
-            return "the time was up before it could be confirmed"
         with make_fleet() as fleet:
             if why := why_not(fleet.info.environment):
                 return f"it cannot be confirmed here: {why}"
@@ -329,7 +325,7 @@ def time_again(
             say(f"timing {cases} again, process {number} of at most {CONFIRMING_PROCESSES}")
             Random(number).shuffle(left)
             jobs = [job(shift.case) for shift in left]
-            for record in fleet.run(jobs, timeout_s, stop_at):
+            for record in fleet.run(jobs, timeout_s):
                 ratios[record.case.id] += process_ratios(record.latency)
         left = [shift for shift in left if not shift.is_refuted(ratios[shift.case.id])]
     return ratios

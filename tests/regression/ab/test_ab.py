@@ -253,30 +253,6 @@ def test_a_case_only_in_head_is_run_and_never_fails() -> None:
     assert not found.failed
 
 
-@pytest.mark.parametrize(
-    ("script", "fact"),
-    [
-        (lambda job: failed(job.case, Status.UNSUPPORTED, "not here"), "unsupported: not here"),
-        (lambda job: None, "the time was up"),
-    ],
-    ids=["unsupported", "no time"],
-)
-def test_without_a_measured_case_the_comparison_is_refused(script: Script, fact: str) -> None:
-    with pytest.raises(NotMeasuredError, match=fact):
-        compared(script)
-
-
-@pytest.mark.parametrize(
-    "is_started",
-    [
-        lambda job: job.case.shape == ONE.shape,
-        lambda job: job.case.shape == ONE.shape or job.function is not time_against_base,
-    ],
-    ids=["case", "latency"],
-)
-def test_cases_that_were_not_started_in_time_are_inconclusive(
-    is_started: Callable[[Job], bool],
-) -> None:
-    found, _, _ = compared(lambda job: right(job) if is_started(job) else None, ONE, TWO)
-    assert found.counts == {ChangeKind.INCONCLUSIVE: 1, ChangeKind.UNCHANGED: 1}
-    assert "the time was up" in found.changes[0].reason
+def test_without_a_measured_case_the_comparison_is_refused() -> None:
+    with pytest.raises(NotMeasuredError, match="unsupported: not here"):
+        compared(lambda job: failed(job.case, Status.UNSUPPORTED, "not here"))
