@@ -34,9 +34,9 @@ __all__ = ["find_scope"]
 
 _WIDTHS = (32, 64, 768, 1024)  # of x; some kernels take one width only
 _USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
-_EPS = (0.0, 1e-12, 0.5)  # the extremes of the cases
+_EPS = (0.0, 1e-12)  # the smallest of the cases
 _HALVES = {"float16", "bfloat16"}
-_RANKS = (2, 3, 4, 1, 5)  # numbers of axes of x, the most usual first
+_NDIMS = (2, 3, 4, 1, 5)  # numbers of axes of x, the most usual first
 _SEVERAL = (2, 3, 5, 7)  # sizes that are all different, so that no axis is taken for another
 _LEADING = (2, 3, 2, 2)  # sizes of the axes before the last
 
@@ -87,39 +87,24 @@ def _scope_from_meaning(
     implementation: Implementation, meaning: Meaning | None, options: CallOptions
 ) -> Scope:
     """Return what is known of the scope before any case is tried."""
-    scope = Scope(eps=options.eps)
-    if meaning is not None:
-        eps = meaning.eps if meaning.eps is not None else options.eps
-        scope = replace(scope, eps=eps, default_eps=meaning.default_eps)
-        adapter = adapter_of(implementation)
-        if adapter is not None:
-            shape = adapter.normalized_shape
-            dims = scope.normalized_dims if adapter.takes_several_axes else (1,)
-            scope = replace(
-                scope,
-                normalized_shape=shape,
-                normalized_dims=dims if shape is None else (len(shape),),
-                channels_first=meaning.channels_first,
-            )
-        if meaning.width is not None:
-            scope = replace(scope, normalized_shape=(meaning.width,), normalized_dims=(1,))
-    if options.normalized_dims is not None:
-        scope = replace(scope, normalized_dims=(options.normalized_dims,))
-    return scope
-
-
-def _remark_on_meaning(finder: _Finder) -> None:
-    """Add the remarks that follow from what the target computes."""
-    eps = finder.scope.default_eps
-    if eps is not None and eps != _USUAL_EPS:
-        text = f"adds an eps of {eps:g} if none is given; torch adds {_USUAL_EPS:g}"
-        finder.remark(RemarkKind.DEFAULT_EPS, text)
-    if finder.meaning is not None and finder.meaning.also_channels_first:
-        finder.remark(
-            RemarkKind.ALSO_CHANNELS_FIRST,
-            "also normalises axis 1 of an x with its channels there; that was not verified: "
-            "--channels-first verifies it",
-        )
+    adapter = adapter_of(implementation)
+    shape, dims, eps = None, options.normalized_dims, options.eps
+    if meaning is not None and meaning.eps is not None:
+        eps = meaning.eps
+    if adapter is not None:
+        shape = adapter.normalized_shape
+        dims = dims if adapter.takes_several_axes else 1
+    if meaning is not None and meaning.width is not None:
+        shape = (meaning.width,)
+    dims = dims if shape is None else len(shape)
+    others = () if dims is None else tuple(count for count in range(1, 6) if count != dims)
+    return Scope(
+        declined={"normalized_axes": others} if others else {},
+        eps=eps,
+        default_eps=None if meaning is None else meaning.default_eps,
+        normalized_shape=shape,
+        channels_first=adapter is not None and meaning is not None and meaning.channels_first,
+    )
 
 
 def _normalises_the_last_alone(judged: Judged) -> bool:
@@ -148,21 +133,13 @@ def _raised(judged: Judged) -> ImplementationError | None:
 
 @dataclass(slots=True)
 class _Finder:
-    """The scope of a target as far as it is known, and what lies outside it."""
+    """The scope of a target as far as it is known, and remarks on it."""
 
-    implementation: Implementation
-    meaning: Meaning | None
-    options: CallOptions
-    dtypes: tuple[str, ...]
-    case: Case
-    """The first case that does not raise."""
-    scope: Scope
     attempt: Callable[[Case], Judged]
     """Runs a case without judging it."""
-    backward: Case | None = None
-    """A backward that does not raise; None if none was found."""
-    reasons: list[str] = field(default_factory=list)
-    """What is outside the scope, each with what the target raised."""
+    scope: Scope
+    case: Case
+    """The first case that does not raise."""
     remarks: list[Finding] = field(default_factory=list)
 
     def declines(self, case: Case) -> ImplementationError | None:
@@ -179,199 +156,159 @@ class _Finder:
         shape = (*leading, *(size + more for size in case.normalized_shape))
         return raised if _raised(self.attempt(replace(case, shape=shape))) else None
 
-    def declined(
-        self,
-        cases: Mapping[Any, Case],
-        text: str,
-        kind: RemarkKind | None = None,
-        is_silent: Callable[[Case, ImplementationError], bool] = lambda case, raised: False,
-    ) -> list[Any]:
-        """Return the values whose case is declined.
+    def probe(
+        self, axis: str, cases: Mapping[Any, Case], text: str, kind: RemarkKind | None = None
+    ) -> None:
+        """Find the values of an axis that the target declines.
 
         Args:
+            axis: of the scope.
             cases: by value.
             text: says what is declined; {} is the value.
             kind: of a remark for each declined value; None for a reason in the scope.
-            is_silent: which of them are not mentioned.
         """
         found = []
         for value, case in cases.items():
             if (raised := self.declines(case)) is not None:
                 found.append(value)
+                is_declared = axis == "affine" and raised.status is Status.UNSUPPORTED
                 line = f"{text.format(AFFINE_WORDS.get(value, value))}: {raised}"
                 if kind is not None:
-                    self.remark(kind, f"declines {line}")
-                elif not is_silent(case, raised):
-                    self.reasons.append(line)
-        return found
+                    self.remarks.append(remark(kind, f"declines {line}"))
+                elif not is_declared and (axis != "ndim" or value > case.normalized_dims):
+                    self.reason(line)
+        is_backward = any(case.direction is not Direction.FORWARD for case in cases.values())
+        if found and axis in {"affine", "ndim"} and len(found) == len(cases):
+            return  # it took the first case
+        self.decline(axis, *found, backward=is_backward and axis != "grad_output")
 
-    def with_rank(self, rank: int) -> Case:
-        """Return a case with so many axes, if the scope has one."""
-        case = _of_rank(self.implementation, rank, self.case.dtype, self.case.device)
-        return self.scope.fit(case) or case
+    def decline(self, axis: str, *values: Any, backward: bool = False) -> None:
+        name = "declined_backward" if backward else "declined"
+        known = getattr(self.scope, name)
+        if values:
+            both = dict.fromkeys((*known.get(axis, ()), *values))
+            self.scope = replace(self.scope, **{name: known | {axis: tuple(both)}})
 
-    def remark(self, kind: RemarkKind, text: str, *dtypes: str) -> None:
-        self.remarks.append(remark(kind=kind, text=text, dtypes=dtypes))
+    def reason(self, text: str) -> None:
+        self.scope = replace(self.scope, reasons=(*self.scope.reasons, text))
 
-    def set(self, **fields: Any) -> None:
-        self.scope = replace(self.scope, **fields)
-
-
-def _of_rank(implementation: Implementation, rank: int, dtype: str, device: str) -> Case:
-    """Return a case with so many axes."""
-    case = first_case(implementation.name, dtype, device)
-    return replace(case, shape=(*_LEADING[: rank - 1], _WIDTHS[0]))
-
-
-def _find_forms(finder: _Finder) -> None:
-    """Find the numbers of axes of x, and the parameters that it takes."""
-    by_rank = {len(case.shape): case for case in map(finder.with_rank, sorted(_RANKS))}
-    declined = finder.declined(
-        by_rank,
-        "x of {} axes",
-        is_silent=lambda case, raised: len(case.shape) <= case.normalized_dims,
-    )
-    ranks = tuple(rank for rank in by_rank if rank not in declined)
-    finder.set(ranks=ranks or finder.scope.ranks)
-    declined = finder.declined(
-        {affine: replace(finder.case, affine=affine) for affine in AFFINE_WORDS},
-        "{}",
-        is_silent=lambda case, raised: raised.status is Status.UNSUPPORTED,
-    )
-    affines = tuple(affine for affine in AFFINE_WORDS if affine not in declined)
-    finder.set(affines=affines or finder.scope.affines)
+    def by_ndim(self) -> dict[int, Case]:
+        """Return a case with each number of axes of x, if the scope has one."""
+        cases = (_of_ndim(self.case, ndim) for ndim in sorted(_NDIMS))
+        fitted = [self.scope.fit(case) or case for case in cases]
+        return {len(case.shape): case for case in fitted}
 
 
-def _find_gradients(finder: _Finder) -> None:
+def _of_ndim(case: Case, ndim: int) -> Case:
+    """Return a case whose x has so many axes, of which the last is normalised."""
+    return replace(case, shape=(*_LEADING[: ndim - 1], _WIDTHS[0]), normalized_dims=1)
+
+
+def _find_gradients(finder: _Finder) -> Case | None:
     """Find a backward, and which numbers of axes and parameters have one."""
-    if finder.implementation.forward_only:
-        return
     scope = finder.scope
-    by_rank = {len(case.shape): case.shape for case in map(finder.with_rank, sorted(_RANKS))}
-    shapes = {rank: by_rank[rank] for rank in scope.ranks}
+    by_ndim = {ndim: case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim)}
     first = None
-    for shape, affine in product((finder.case.shape, *shapes.values()), scope.affines):
-        case = replace(finder.case, shape=shape, affine=affine, direction=Direction.BACKWARD)
-        raised = finder.declines(case)
+    for case, affine in product((finder.case, *by_ndim.values()), scope.taken("affine")):
+        backward = replace(case, affine=affine, direction=Direction.BACKWARD)
+        raised = finder.declines(backward)
         if raised is None:
             break
         first = first or raised
     else:
-        finder.reasons.append(f"gradients: {first}")
-        finder.set(has_gradient=False)
-        return
-    finder.backward = case
-    by_affine = {affine: replace(case, affine=affine) for affine in scope.affines}
-    affines = finder.declined(by_affine, "gradients with {}")
-    cases = {rank: replace(case, shape=shape) for rank, shape in shapes.items()}
-    ranks = finder.declined(cases, "gradients of an x of {} axes")
-    finder.set(affines_without_gradient=tuple(affines), ranks_without_gradient=tuple(ranks))
+        finder.reason(f"gradients: {first}")
+        finder.scope = replace(finder.scope, has_gradient=False)
+        return None
+    cases: dict[Any, Case] = {
+        affine: replace(backward, affine=affine) for affine in scope.taken("affine")
+    }
+    finder.probe("affine", cases, "gradients with {}")
+    cases = {ndim: replace(backward, shape=case.shape) for ndim, case in by_ndim.items()}
+    finder.probe("ndim", cases, "gradients of an x of {} axes")
+    return backward
 
 
-def _find_normalized_dims(finder: _Finder) -> None:
+def _find_normalized_dims(finder: _Finder, *, is_module: bool) -> None:
     """Try several normalized axes on a target that may take them."""
-    scope, meaning = finder.scope, finder.meaning
-    if scope.channels_first and meaning is not None:
-        declined = [str(count + 2) for count in (1, 2, 3) if count not in meaning.spatial_counts]
-        if declined:
-            finder.reasons.append(f"x of {' or '.join(declined)} axes, channels first: it raises")
-    if finder.options.normalized_dims is not None or scope.normalized_shape is not None:
-        return
-    if scope.normalized_dims == (1,):
-        if adapter_of(finder.implementation) is not None:
-            finder.reasons.append("several normalized axes: it takes one size")
-        return
-    taken = [1]
-    shape = _SEVERAL if 4 in scope.ranks else _SEVERAL[-max(scope.ranks) :]
-    for dims in range(2, min(len(shape), 4) + 1):
+    ndim = max(finder.scope.taken("ndim"))
+    shape = _SEVERAL if finder.scope.accepts("ndim", 4) else _SEVERAL[-ndim:]
+    dims = 2
+    while dims <= min(len(shape), 4):
         case = replace(finder.case, shape=shape, normalized_dims=dims)
-        if finder.declined({dims: case}, "{} normalized axes"):
+        finder.probe("normalized_axes", {dims: case}, "{} normalized axes")
+        if not finder.scope.accepts("normalized_axes", dims):
             break
         # for a function that is a mistake, for a module class a limit of its scope
-        is_module = isinstance(adapter_of(finder.implementation), ModuleFunction)
         if is_module and _normalises_the_last_alone(finder.attempt(case)):
-            finder.remark(
-                RemarkKind.SEVERAL_AXES_IGNORED,
-                f"accepts a normalized_shape of {dims} axes, such as "
-                f"{list(case.normalized_shape)}, but normalises only the last axis",
-            )
+            text = f"{dims} axes, such as {list(case.normalized_shape)}"
+            text = f"accepts a normalized_shape of {text}, but normalises only the last axis"
+            finder.remarks.append(remark(RemarkKind.SEVERAL_AXES_IGNORED, text))
             break
-        taken.append(dims)
-    finder.set(normalized_dims=(*taken, 5) if len(taken) == 4 else tuple(taken))
+        dims += 1
+    finder.decline("normalized_axes", *(range(dims, 6) if dims < 5 else ()))
 
 
-def _find_sizes(finder: _Finder) -> None:
-    """Find the smallest eps, and whether an x without elements is taken, and in a backward."""
-    if finder.scope.eps is None:
-        cases = {eps: replace(finder.case, eps=eps) for eps in _EPS}
-        small = [eps for eps in finder.declined(cases, "eps = {:g}") if eps < 1e-5]
-        finder.set(least_eps=max((1e-8 if eps else 1e-12 for eps in small), default=0.0))
-    for name, case, what in (
-        ("takes_empty", finder.case, "an empty x"),
-        ("takes_empty_backward", finder.backward, "the gradients of an empty x"),
-    ):
+def _find_empty(finder: _Finder, backward: Case | None) -> None:
+    """Find whether an x without elements is taken: without rows, or without features."""
+    for case, what in ((finder.case, "an empty x"), (backward, "the gradients of an empty x")):
         if case is None:
-            continue
+            return
         shapes = [(0, *case.shape[1:])] if len(case.shape) > case.normalized_dims else []
         if finder.scope.normalized_shape is None:
             shapes.append((*case.shape[:-1], 0))
         for shape in shapes:
-            empty = {shape_text(shape): replace(case, shape=shape)}
-            if finder.declined(empty, f"{what} ({{}})", RemarkKind.DECLINES_EMPTY):
-                finder.set(**{name: False})
+            text = f"{what} ({shape_text(shape)})"
+            empty = {True: replace(case, shape=shape)}
+            finder.probe("is_empty", empty, text, RemarkKind.DECLINES_EMPTY)
+            if not finder.scope.accepts("is_empty", True, backward=True):
                 return
 
 
-def _find_layouts(finder: _Finder) -> None:
+def _find_layouts(finder: _Finder, backward: Case | None) -> None:
     """Try each layout of x, of dy, and of the parameters."""
-    kind, scope, backward = RemarkKind.DECLINES_LAYOUT, finder.scope, finder.backward
+    kind, scope = RemarkKind.DECLINES_LAYOUT, finder.scope
     # with axes enough that x is not contiguous, if any are
-    of_ranks = (finder.with_rank(rank) for rank in sorted(scope.ranks))
-    fitted = [finder.case, *filter(None, map(scope.fit, of_ranks))]
+    of_ndims = (case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim))
+    fitted = [finder.case, *filter(None, map(scope.fit, of_ndims))]
     cases = {}
     for layout in LAYOUTS:
         laid_out = [replace(case, layout=layout) for case in fitted]
         strided = (case for case in laid_out if not make_inputs(case).x.is_contiguous())
         cases[layout] = next(strided, laid_out[0])
-    layouts = finder.declined(cases, "an x in the layout {}", kind)
+    finder.probe("layout", cases, "an x in the layout {}", kind)
     cases = {name: replace(backward, grad_output=name) for name in LAYOUT_OF} if backward else {}
-    grad_outputs = finder.declined(cases, "a dy in the layout of {}", kind)
+    finder.probe("grad_output", cases, "a dy in the layout of {}", kind)
     case = replace(finder.case, parameters="transposed")
-    if scope.normalized_shape is None and 2 in scope.normalized_dims:
-        case = replace(case, shape=_SEVERAL[-max(scope.ranks) :], normalized_dims=2)
-    has_axes = case.affine is not Affine.NONE and case.normalized_dims > 1
-    cases = {"transposed": case} if has_axes else {}
-    parameters = finder.declined(cases, "a weight or bias in the layout {}", kind)
-    finder.set(
-        declined_layouts=tuple(layouts),
-        declined_grad_outputs=tuple(grad_outputs),
-        declined_parameters=tuple(parameters),
-    )
+    if scope.normalized_shape is None and scope.accepts("normalized_axes", 2):
+        case = replace(case, shape=_SEVERAL[-max(scope.taken("ndim")) :], normalized_dims=2)
+    if case.affine is not Affine.NONE and case.normalized_dims > 1:
+        text = "a weight or bias in the layout {}"
+        finder.probe("parameters", {"transposed": case}, text, kind)
 
 
-def _find_mixed_dtypes(finder: _Finder) -> None:
+def _find_mixed_dtypes(
+    finder: _Finder, function: Callable[..., object], dtypes: tuple[str, ...]
+) -> None:
     """Try x in half precision with parameters in float32, as in mixed-precision training."""
-    for dtype in finder.dtypes:
+    for dtype in dtypes:
         case = replace(finder.case, dtype=dtype, param_dtype="float32")
         if dtype not in _HALVES or case.affine is Affine.NONE:
             continue
         if finder.declines(replace(case, param_dtype=dtype)):
             continue
-        if finder.declined({dtype: case}, "{} x with float32 parameters"):
-            finder.set(takes_mixed_dtypes=False)
+        finder.probe("param_dtype", {"float32": case}, f"{dtype} x with {{}} parameters")
+        if not finder.scope.accepts("param_dtype", "float32"):
             continue
         inputs = make_inputs(case)
-        call: Any = finder.implementation.function
         with torch.no_grad():
-            y = call(inputs.x, case.normalized_shape, inputs.weight, inputs.bias, case.eps)
+            y = function(inputs.x, case.normalized_shape, inputs.weight, inputs.bias, case.eps)
         if isinstance(y, Tensor) and y.dtype == torch.float32:
-            finder.set(promotes=True)
-            finder.remark(
-                RemarkKind.PROMOTES,
+            finder.scope = replace(finder.scope, promotes=True)
+            text = (
                 "returns float32 for a half-precision x with float32 parameters; torch returns "
-                "x's dtype",
-                dtype,
+                "x's dtype"
             )
+            finder.remarks.append(remark(RemarkKind.PROMOTES, text, (dtype,)))
 
 
 def find_scope(
@@ -394,43 +331,56 @@ def find_scope(
         UnsupportedError: the target raises in every form; the message has the first reason; or its
             module cannot be constructed.
     """
-    meaning = _meaning_of(implementation, device)
+    meaning, adapter = _meaning_of(implementation, device), adapter_of(implementation)
     scope = _scope_from_meaning(implementation, meaning, options)
-    case, scope = _first_accepted(implementation, scope, dtypes, device, attempt)
-    finder = _Finder(implementation, meaning, options, dtypes, case, scope, attempt)
-    for find in (
-        _find_forms,
-        _find_gradients,
-        _find_normalized_dims,
-        _find_sizes,
-        _find_layouts,
-        _find_mixed_dtypes,
-        _remark_on_meaning,
-    ):
-        find(finder)
-    scope = replace(finder.scope, reasons=tuple(finder.reasons))
-    if scope.fit(first_case(implementation.name, dtypes[0], device)) is None:
+    usual = first_case(implementation.name, dtypes[0], device)
+    finder = _Finder(attempt, scope, _first_accepted(scope, usual, dtypes, attempt))
+    finder.probe("ndim", finder.by_ndim(), "x of {} axes")
+    affines = {affine: replace(finder.case, affine=affine) for affine in AFFINE_WORDS}
+    finder.probe("affine", affines, "{}")
+    backward = None if implementation.forward_only else _find_gradients(finder)
+    if scope.channels_first and meaning is not None:
+        declined = [str(count + 2) for count in (1, 2, 3) if count not in meaning.spatial_counts]
+        if declined:
+            finder.reason(f"x of {' or '.join(declined)} axes, channels first: it raises")
+    if options.normalized_dims is None and scope.normalized_shape is None:
+        if scope.taken("normalized_axes") != (1,):
+            _find_normalized_dims(finder, is_module=isinstance(adapter, ModuleFunction))
+        elif adapter is not None:
+            finder.reason("several normalized axes: it takes one size")
+    if scope.eps is None:
+        finder.probe("eps", {eps: replace(finder.case, eps=eps) for eps in _EPS}, "eps = {:g}")
+    _find_empty(finder, backward)
+    _find_layouts(finder, backward)
+    _find_mixed_dtypes(finder, implementation.function, dtypes)
+    scope, remarks = finder.scope, finder.remarks
+    if scope.default_eps not in {None, _USUAL_EPS}:
+        text = f"adds an eps of {scope.default_eps:g} if none is given; torch adds {_USUAL_EPS:g}"
+        remarks.append(remark(RemarkKind.DEFAULT_EPS, text))
+    if meaning is not None and meaning.also_channels_first:
+        text = (
+            "also normalises axis 1 of an x with its channels there; that was not verified: "
+            "--channels-first verifies it"
+        )
+        remarks.append(remark(RemarkKind.ALSO_CHANNELS_FIRST, text))
+    if scope.fit(usual) is None:
         raise UnsupportedError(f"it raises in the first case: {'; '.join(scope.reasons)}")
     name = None if meaning is None else meaning.normalization
     # without its weight or bias it is a LayerNorm with a mistake, which the diagnosis names
     is_layer_norm = name is None or name == LAYER_NORM or "without its" in name
-    return scope, tuple(finder.remarks), None if is_layer_norm else name
+    return scope, tuple(remarks), None if is_layer_norm else name
 
 
 def _first_accepted(
-    implementation: Implementation,
-    scope: Scope,
-    dtypes: tuple[str, ...],
-    device: str,
-    attempt: Callable[[Case], Judged],
-) -> tuple[Case, Scope]:
-    """Return the first case that does not raise, and the scope with its affine and rank."""
+    scope: Scope, usual: Case, dtypes: tuple[str, ...], attempt: Callable[[Case], Judged]
+) -> Case:
+    """Return the first case that does not raise."""
     first: ImplementationError | None = None
-    for dtype, affine, rank in product(dtypes, AFFINE_WORDS, _RANKS):
-        some = replace(scope, affines=(affine,))
-        case = some.fit(_of_rank(implementation, rank, dtype, device))
+    for dtype, affine, ndim in product(dtypes, AFFINE_WORDS, _NDIMS):
+        changed = replace(usual, dtype=dtype, param_dtype=dtype, affine=affine)
+        case = scope.fit(_of_ndim(changed, ndim))
         if case is not None:
             if (raised := _raised(attempt(case))) is None:
-                return case, replace(some, ranks=(len(case.shape),))
+                return case
             first = first or raised
     raise UnsupportedError(f"it raises in every form tried; first: {first}")

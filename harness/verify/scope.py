@@ -6,14 +6,14 @@ the rest of the contract. :mod:`harness.verify.find_scope` finds the scope by ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.cases.axes import AXES, SAME
+from harness.cases.axes import AXES
 from harness.records import Affine, Case, Direction, Status
 from harness.run.call import ImplementationError
 from implementations.contract import Implementation
@@ -38,94 +38,77 @@ AFFINE_WORDS = {  # the most parameters first
 }
 
 
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "affine": tuple(AFFINE_WORDS),
+    "ndim": (1, 2, 3, 4, 5),
+    "normalized_axes": (1, 2, 3, 4, 5),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """What a target takes; the defaults are the whole contract."""
 
-    affines: tuple[Affine, ...] = tuple(AFFINE_WORDS)
-    """Combinations of weight and bias that it takes, the most parameters first."""
+    declined: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The values for which it raises, by axis. Beside the axes of a case: "ndim", the number of
+    axes of x, and "is_empty", whether x has no elements."""
+    declined_backward: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The values that it takes in a forward alone."""
     eps: float | None = None
     """The fixed eps that it adds; None if the caller chooses."""
     default_eps: float | None = None
     """The eps that it adds if none is given; None if unknown."""
-    least_eps: float = 0.0
-    """The smallest eps that it takes, of those tried."""
     normalized_shape: tuple[int, ...] | None = None
     """The only normalized_shape that it takes; None for any."""
-    normalized_dims: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """Numbers of normalized axes that it takes."""
-    ranks: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """Numbers of axes of x that it takes."""
     channels_first: bool = False
     """Whether the features are axis 1 of x."""
     has_gradient: bool = True
-    affines_without_gradient: tuple[Affine, ...] = ()
-    """Combinations that it takes in a forward alone."""
-    ranks_without_gradient: tuple[int, ...] = ()
-    """Numbers of axes that it takes in a forward alone."""
-    takes_empty: bool = True
-    takes_empty_backward: bool = True
-    takes_mixed_dtypes: bool = True
     promotes: bool = False
     """Whether y has the parameters' dtype if that is wider than x's."""
-    declined_layouts: tuple[str, ...] = ()
-    """Layouts of x in which it raises."""
-    declined_grad_outputs: tuple[str, ...] = ()
-    """Output gradients with a layout of their own for which it raises."""
-    declined_parameters: tuple[str, ...] = ()
-    """Parameters with a layout of their own for which it raises."""
     reasons: tuple[str, ...] = ()
     """What is outside the scope, each with what the target raised."""
 
-    @property
-    def affines_with_gradient(self) -> tuple[Affine, ...]:
-        """Combinations of weight and bias that it takes in a backward."""
-        without = self.affines_without_gradient
-        return tuple(affine for affine in self.affines if affine not in without)
+    def accepts(self, axis: str, value: Any, *, backward: bool = False) -> bool:
+        """Whether the target takes a value on an axis, in some forward or some backward."""
+        declined = self.declined.get(axis, ())
+        if axis == "eps" and declined:
+            return self.eps is not None or bool(value > max(declined))
+        return value not in declined and not (
+            backward and value in self.declined_backward.get(axis, ())
+        )
+
+    def taken(self, axis: str, *, backward: bool = False) -> tuple[Any, ...]:
+        """Return the values that it takes of "affine", "ndim" or "normalized_axes"."""
+        values = _VALUES[axis]
+        return tuple(value for value in values if self.accepts(axis, value, backward=backward))
 
     @property
     def axes(self) -> str:
         """Which axes it normalises, in words."""
         if self.channels_first:
             return "the channel axis (axis 1) of x"
-        if self.normalized_shape is not None and len(self.normalized_shape) > 1:
-            return f"the last {len(self.normalized_shape)} axes"
-        if self.normalized_dims == (1,):
-            return "the last axis"
-        if len(self.normalized_dims) == 1:
-            return f"the last {self.normalized_dims[0]} axes"
-        return "any number of trailing axes"
-
-    def accepts(self, axis: str, value: Any) -> bool:
-        """Whether the target takes a value on an axis, in some case."""
-        return axis not in _ACCEPTS or bool(_ACCEPTS[axis](self, value))
+        dims = self.taken("normalized_axes")
+        if len(dims) > 1:
+            return "any number of trailing axes"
+        return "the last axis" if dims == (1,) else f"the last {dims[0]} axes"
 
     def fit(self, case: Case) -> Case | None:
         """Return the nearest case that the target takes; None if it lies outside the scope."""
         if self.normalized_shape is not None:
             shape = (*case.leading_shape, *self.normalized_shape)
             case = replace(case, shape=shape, normalized_dims=len(self.normalized_shape))
-        if case.normalized_dims == 1 and len(self.normalized_dims) == 1:
-            case = _with_several_axes(case, self.normalized_dims[0])
-        is_forward = case.direction is Direction.FORWARD
-        affines = self.affines if is_forward else self.affines_with_gradient
+        dims = self.taken("normalized_axes")
+        if case.normalized_dims == 1 and len(dims) == 1:
+            case = _with_several_axes(case, dims[0])
+        backward = case.direction is not Direction.FORWARD
+        affines = self.taken("affine", backward=backward)
         case = AXES["affine"].set(case, case.affine if case.affine in affines else affines[0])
         if self.eps is not None:
             case = replace(case, eps=self.eps)
-        takes_empty = self.takes_empty and (is_forward or self.takes_empty_backward)
-        accepts = all(self.accepts(axis, AXES[axis].get(case)) for axis in _ACCEPTS)
-        return case if accepts and (takes_empty or 0 not in case.shape) else None
-
-
-_ACCEPTS: dict[str, Callable[[Scope, Any], bool]] = {
-    "affine": lambda scope, value: value in scope.affines,
-    "normalized_axes": lambda scope, value: value in scope.normalized_dims,
-    "param_dtype": lambda scope, value: value == SAME or scope.takes_mixed_dtypes,
-    "layout": lambda scope, value: value not in scope.declined_layouts,
-    "grad_output": lambda scope, value: value not in scope.declined_grad_outputs,
-    "parameters": lambda scope, value: value not in scope.declined_parameters,
-    "eps": lambda scope, value: scope.eps is not None or value >= scope.least_eps,
-}
+        axes = ({*self.declined} | {*self.declined_backward}) & {*AXES}
+        values = {axis: AXES[axis].get(case) for axis in axes} | {"is_empty": 0 in case.shape}
+        takes = (self.accepts(axis, value, backward=backward) for axis, value in values.items())
+        return case if all(takes) else None
 
 
 def _with_several_axes(case: Case, dims: int) -> Case:
@@ -154,43 +137,28 @@ class InScope:
         self.__doc__ = function.__doc__
 
     def __call__(self, x: Tensor, normalized_shape: Any, *arguments: Any, **named: Any) -> Any:
-        given = (*arguments, *named.values())
-        parameters = [argument for argument in given if isinstance(argument, Tensor)]
-        ranks = self._ranks((x, *parameters))
-        if x.dim() in ranks:
+        given = (x, *arguments, *named.values())
+        tensors = [argument for argument in given if isinstance(argument, Tensor)]
+        backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        ndims = self.scope.taken("ndim", backward=backward)
+        if x.dim() in ndims:
             y = self.function(x, normalized_shape, *arguments, **named)
-            return self._in_dtype_of(x, y, parameters)
-        y = self.function(
-            _with_rank(x, len(tuple(normalized_shape)), ranks),
-            normalized_shape,
-            *arguments,
-            **named,
-        )
-        y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
-        return self._in_dtype_of(x, y, parameters)
-
-    def _ranks(self, given: Sequence[Tensor]) -> tuple[int, ...]:
-        """Return the numbers of axes that it takes, with a gradient if one is recorded."""
-        ranks, without = self.scope.ranks, self.scope.ranks_without_gradient
-        if without and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
-            return tuple(rank for rank in ranks if rank not in without)
-        return ranks
-
-    def _in_dtype_of(self, x: Tensor, y: Any, parameters: Sequence[Tensor]) -> Any:
-        """Round a y that was promoted to the parameters' dtype; the promotion is a remark."""
-        if not (self.scope.promotes and isinstance(y, Tensor) and y.dtype == torch.float32):
-            return y
-        return (
-            y.to(x.dtype) if torch.float32 in {parameter.dtype for parameter in parameters} else y
-        )
+        else:
+            reshaped = _with_ndim(x, len(tuple(normalized_shape)), ndims)
+            y = self.function(reshaped, normalized_shape, *arguments, **named)
+            y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
+        wide = torch.float32
+        if self.scope.promotes and isinstance(y, Tensor) and y.dtype == wide:
+            # the promotion is a remark
+            return y.to(x.dtype) if wide in {tensor.dtype for tensor in tensors[1:]} else y
+        return y
 
 
-def _with_rank(x: Tensor, dims: int, ranks: tuple[int, ...]) -> Tensor:
+def _with_ndim(x: Tensor, dims: int, ndims: tuple[int, ...]) -> Tensor:
     """Return ``x`` with a number of axes that the target takes."""
-    larger = [rank for rank in ranks if rank > x.dim()]
+    larger = [ndim for ndim in ndims if ndim > x.dim()]
     if not larger:
-        rank = max(ranks)
-        joined = x.dim() - rank
+        joined = x.dim() - max(ndims)
         return x.flatten(0, joined) if x.dim() - dims > joined else x
     while x.dim() < min(larger):
         rows = x.shape[0] if x.dim() > dims else 0

@@ -91,7 +91,7 @@ def _layer_norm(verdict: Verdict) -> str:
     if scope is None:
         return f"a LayerNorm, {dtypes}"
     eps = "" if scope.eps is None else f", with an eps of {scope.eps:g}"
-    affine = _WITHOUT.get(scope.affines[0], " without weight and bias")
+    affine = _WITHOUT.get(scope.taken("affine")[0], " without weight and bias")
     return f"a LayerNorm{affine} over {scope.axes}{eps}, {dtypes}"
 
 
@@ -109,7 +109,7 @@ def _scope_lines(verdict: Verdict) -> list[str]:
     scope, lines = verdict.scope, []
     if scope is not None:
         directions = "forward and backward" if scope.has_gradient else "forward alone"
-        affines = ", ".join(AFFINE_WORDS[affine] for affine in scope.affines)
+        affines = ", ".join(AFFINE_WORDS[affine] for affine in scope.taken("affine"))
         default = "" if scope.default_eps is None else f", {scope.default_eps:g} by default"
         eps = f"any eps{default}" if scope.eps is None else f"eps always {scope.eps:g}"
         lines.append(f"  scope: {scope.axes}; {directions}; {affines}; {eps}")
@@ -154,6 +154,7 @@ def verdict_as_json(target: str, verdict: Verdict) -> dict[str, object]:
     plain = to_plain(verdict)
     if verdict.scope is not None:
         plain["scope"]["axes"] = verdict.scope.axes
+        plain["scope"]["affines"] = to_plain(verdict.scope.taken("affine"))
     implied = ("ok", "out_of_guarantee", "failed", "outcome", "passed", "reproduce")
     plain |= {name: to_plain(getattr(verdict, name)) for name in implied}
     return {**plain, "target": target, "headline": headline(verdict)}

@@ -53,10 +53,12 @@ EXAMPLES: dict[str, Verdict] = {
     "right with a narrow scope and remarks": replace(
         _RIGHT,
         scope=Scope(
-            affines=(Affine.WEIGHT,),
+            declined={
+                "affine": (Affine.BOTH, Affine.NONE, Affine.BIAS),
+                "normalized_axes": (2, 3, 4, 5),
+            },
             eps=1e-6,
             default_eps=1e-6,
-            normalized_dims=(1,),
             has_gradient=False,
             reasons=("x of 5 axes: RuntimeError: not this",),
         ),
@@ -104,7 +106,7 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "wrong by an unknown mistake": _WRONG,
     "wrong: another normalisation": replace(
-        _WRONG, instead="RMSNorm", scope=Scope(normalized_dims=(1,))
+        _WRONG, instead="RMSNorm", scope=Scope(declined={"normalized_axes": (2, 3, 4, 5)})
     ),
     "wrong in a contract check alone": replace(
         _RIGHT,

@@ -116,8 +116,8 @@ def test_a_true_layer_norm_passes_within_its_scope(right: Right) -> None:
     assert verdict.outcome is Outcome.LAYER_NORM
     assert verdict.scope is not None
     assert (verdict.scope.axes, verdict.scope.eps) == (right.axes, right.eps)
-    assert verdict.scope.affines == right.affines
-    assert right.ranks in {None, verdict.scope.ranks}
+    assert verdict.scope.taken("affine") == right.affines
+    assert right.ranks in {None, verdict.scope.taken("ndim")}
     assert tuple(dict.fromkeys(each.kind for each in verdict.remarks)) == right.remarks
 
 

@@ -132,7 +132,8 @@ def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...
 def array_within(scope: Scope, strength: int, *, forward_only: bool) -> list[dict[str, Any]]:
     """Return the rows of the covering array over the axes of :func:`axes_within`."""
     axes = axes_within(scope, forward_only=forward_only)
-    without_gradient = Exclusion("call", BACKWARD_CALLS, "affine", scope.affines_without_gradient)
+    declined = scope.declined_backward.get("affine", ())
+    without_gradient = Exclusion("call", BACKWARD_CALLS, "affine", declined)
     return _array(tuple(axes.items()), strength, without_gradient)
 
 

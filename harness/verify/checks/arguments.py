@@ -61,11 +61,12 @@ def rejects_wrong_normalized_shape(call: Call) -> str | None:
     if scope.normalized_shape is not None:
         return None
     call = call.changed(shape=(4, 6))
-    needed = {} if Affine.NONE in scope.affines else call.parameters
+    needed = {} if scope.accepts("affine", Affine.NONE) else call.parameters
     for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
         parameters: dict[str, Tensor | None] = {"weight": None, "bias": None}
         parameters |= {name: parameter.new_ones(wrong) for name, parameter in needed.items()}
-        if len(wrong) in scope.normalized_dims and not call.is_refused(wrong, **parameters):
+        is_taken = scope.accepts("normalized_axes", len(wrong))
+        if is_taken and not call.is_refused(wrong, **parameters):
             return f"accepts a normalized_shape of {list(wrong)} for an x of shape [4, 6]"
     return None
 

@@ -73,7 +73,7 @@ class Call:
         """
         if direction is None:
             direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
-        affines = scope_of(target).affines_with_gradient
+        affines = scope_of(target).taken("affine", backward=True)
         if direction is Direction.FORWARD or not affines:
             case = fitted(target, case, direction=direction)
         else:
@@ -106,7 +106,7 @@ class Call:
 
     def each_affine(self) -> Iterator[Call]:
         """Yield the call with each combination of weight and bias that has gradients."""
-        for affine in scope_of(self.target).affines_with_gradient:
+        for affine in scope_of(self.target).taken("affine", backward=True):
             yield self.changed(affine=affine)
 
     @property

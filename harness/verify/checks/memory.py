@@ -264,9 +264,9 @@ def respects_negative_bit(call: Call) -> str | None:
 def accepts_every_layout(call: Call) -> str | None:
     """Weight, bias and dy in another layout do not raise; the dy of y.sum() is expanded."""
     scope = scope_of(call.target)
-    known = {"dy": scope.declined_grad_outputs, "weight or bias": scope.declined_parameters}
+    axes = {"dy": "grad_output", "weight or bias": "parameters"}
     for argument, layout, tensors in _in_layouts(call, _STRIDED | _NEGATED):
-        if known[argument]:
+        if axes[argument] in scope.declined:
             continue  # the scope records that the target declines layouts of it
         try:
             call.on(**tensors).outputs()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from math import prod
 
 import pytest
@@ -70,13 +69,15 @@ def test_inputs_of_every_case_have_the_layout_that_it_says() -> None:
 
 def test_only_values_within_the_scope_are_tried() -> None:
     scope = Scope(
-        affines=(Affine.WEIGHT,),
-        least_eps=1e-6,
-        normalized_dims=(1,),
-        takes_mixed_dtypes=False,
-        declined_layouts=("negated",),
-        declined_grad_outputs=("expanded_ones",),
-        declined_parameters=("transposed",),
+        declined={
+            "affine": (Affine.BOTH, Affine.NONE, Affine.BIAS),
+            "eps": (1e-7,),
+            "normalized_axes": (2, 3, 4, 5),
+            "param_dtype": ("float32",),
+            "layout": ("negated",),
+            "grad_output": ("expanded_ones",),
+            "parameters": ("transposed",),
+        },
     )
     axes = axes_within(scope, forward_only=True)
     assert axes["affine"] == ("weight",)
@@ -93,7 +94,7 @@ def test_only_values_within_the_scope_are_tried() -> None:
 
 
 def test_a_fixed_shape_and_eps_leave_one_value_each() -> None:
-    scope = Scope(normalized_shape=(3, 8), normalized_dims=(2,), eps=1e-6)
+    scope = Scope(normalized_shape=(3, 8), declined={"normalized_axes": (1, 3, 4, 5)}, eps=1e-6)
     axes = axes_within(scope, forward_only=False)
     assert [len(axes[name]) for name in ("hidden", "normalized_axes", "eps")] == [1, 1, 1]
     rows = array_within(scope, 2, forward_only=False)
@@ -104,5 +105,7 @@ def test_a_fixed_shape_and_eps_leave_one_value_each() -> None:
 
 
 def test_no_axis_loses_all_its_values() -> None:
-    axes = axes_within(replace(Scope(), normalized_dims=(4,), least_eps=9.0), forward_only=False)
+    axes = axes_within(
+        Scope(declined={"normalized_axes": (1, 2, 3, 5), "eps": (9.0,)}), forward_only=False
+    )
     assert all(axes.values())
