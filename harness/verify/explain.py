@@ -22,7 +22,6 @@ from implementations.contract import Implementation
 __all__ = ["Explanation", "Step", "explain"]
 
 _SHOWN = 8  # elements of a row that fit on a line
-_SMALL = 64  # a plain loop over more elements fills more than a screen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,6 @@ class Explanation:
     worst_ulp: float
     """Its error, in ulp at the scale of the row."""
     steps: tuple[Step, ...]
-    loop: tuple[str, ...]
-    """The textbook's plain loop over the row, with its numbers; empty for long rows."""
 
 
 def explain(implementation: Implementation, case: Case, row: int | None = None) -> Explanation:
@@ -79,8 +76,6 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
     if not 0 <= row < case.rows:
         raise IndexError(f"row {row}: x has rows 0 to {case.rows - 1}")
     block = next(block for block in reference if block.start <= row < block.stop)
-    at = row - block.start
-    x = wide_rows(inputs.x, case, row, row + 1)[0]
     y = wide_rows(outputs.y, case, row, row + 1)[0]
     return Explanation(
         case=case,
@@ -89,8 +84,7 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
         row=row,
         worst_element=int(errors[row].argmax()),
         worst_ulp=float(errors[row].amax()),
-        steps=tuple(_steps(block, at, y, weight, bias, case)),
-        loop=tuple(_loop(x, weight, bias, case.eps)) if case.hidden <= _SMALL else (),
+        steps=tuple(_steps(block, row - block.start, y, weight, bias, case)),
     )
 
 
@@ -110,16 +104,20 @@ def _errors(block: ExactRows, y: Tensor, case: Case, weight: Tensor, bias: Tenso
 def _steps(
     block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor, case: Case
 ) -> Iterator[Step]:
-    column = (*case.shape[: len(case.shape) - case.normalized_dims], *(1,) * case.normalized_dims)
-    normalised = block.normalised[0][at]
-    implied = _implied(block, at, y, weight, bias)
-    yield _step("mean", column, block.mean[at], None if implied is None else implied[:1])
-    variance = None if implied is None else implied[1:] ** -2 - case.eps
-    yield _step("variance", column, block.variance[at], variance)
-    yield _step("rstd", column, block.rstd[at], None if implied is None else implied[1:])
-    own = (y - bias) / weight
-    yield _step("normalised", case.shape, normalised, own)
-    yield _step("y", case.shape, block.y[0][at], y)
+    column = (*case.leading_shape, *(1,) * case.normalized_dims)
+    mean = rstd = variance = None
+    if (implied := _implied(block, at, y, weight, bias)) is not None:
+        mean, rstd = implied[:1], implied[1:]
+        variance = rstd**-2 - case.eps
+    for name, shape, exact, computed in (
+        ("mean", column, block.mean[at], mean),
+        ("variance", column, block.variance[at], variance),
+        ("rstd", column, block.rstd[at], rstd),
+        ("normalised", case.shape, block.normalised[0][at], (y - bias) / weight),
+        ("y", case.shape, block.y[0][at], y),
+    ):
+        own = None if computed is None else tuple(computed[:_SHOWN].tolist())
+        yield Step(name=name, shape=shape, exact=tuple(exact[:_SHOWN].tolist()), computed=own)
 
 
 def _implied(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor | None:
@@ -132,27 +130,3 @@ def _implied(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor)
     slope, shift = torch.linalg.lstsq(design, (y - bias)[:, None]).solution[:, 0]
     rstd = slope * block.rstd[at]
     return torch.stack([block.mean[at, 0] + shift / rstd[0], rstd[0]])
-
-
-def _step(name: str, shape: tuple[int, ...], exact: Tensor, computed: Tensor | None) -> Step:
-    own = None if computed is None else tuple(computed[:_SHOWN].tolist())
-    return Step(name=name, shape=shape, exact=tuple(exact[:_SHOWN].tolist()), computed=own)
-
-
-def _loop(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Iterator[str]:
-    """Yield the plain loop with its numbers, in float64, to be followed by hand."""
-    values = x.tolist()
-    mean = sum(values) / len(values)
-    yield f"mean = sum of {len(values)} elements / {len(values)} = {mean:.9g}"
-    variance = sum((value - mean) ** 2 for value in values) / len(values)
-    yield f"variance = sum of (element - mean)^2 / {len(values)} = {variance:.9g}"
-    rstd = (variance + eps) ** -0.5 if variance + eps > 0 else float("inf")
-    yield f"rstd = 1 / sqrt({variance:.9g} + {eps:g}) = {rstd:.9g}"
-    for index, (value, gain, offset) in enumerate(
-        zip(values, weight.tolist(), bias.tolist(), strict=True)
-    ):
-        y = (value - mean) * rstd * gain + offset
-        yield (
-            f"y[{index}] = ({value:.9g} - {mean:.9g}) * {rstd:.9g} * {gain:.9g} + {offset:.9g} "
-            f"= {y:.9g}"
-        )

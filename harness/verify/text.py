@@ -173,8 +173,6 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield f"  exact     {_numbers(step.exact)}"
         computed = "not implied by y" if step.computed is None else _numbers(step.computed)
         yield f"  computed  {computed}"
-    if explanation.loop:
-        yield from ("", "by hand, in float64:", *(f"  {line}" for line in explanation.loop))
 
 
 def _numbers(values: Iterable[float]) -> str:

@@ -25,7 +25,6 @@ EXPLANATION = Explanation(
     worst_element=0,
     worst_ulp=0.42,
     steps=(MEAN, Step(name="y", shape=(3, 2), exact=(1.0, -1.0), computed=(1.0, -1.0))),
-    loop=("mean = sum of 2 elements / 2 = -0.25",),
 )
 
 RED_TEAM = RedTeam(
@@ -57,7 +56,6 @@ def test_explanations_in_words() -> None:
         reason="y: 2 of 2 elements are NaN",
         worst_ulp=float("inf"),
         steps=(replace(MEAN, computed=None),),
-        loop=(),
     )
     parts = ["\n".join(explanation_lines(each)) for each in (EXPLANATION, wrong)]
     assert_golden("\n\n".join(parts), GOLDEN / "explanations.txt")
