@@ -8,7 +8,7 @@ from math import isfinite
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import bound_ratios, measure_errors
 from harness.numerics.verdict import status_of
-from harness.records import Case, Direction, Status
+from harness.records import Direction, Status
 from harness.run.attempt import Judged, attempt, exact_of
 from harness.verify.cases.plan import first_case
 from harness.verify.scope import fitted
@@ -26,13 +26,8 @@ STRICTEST_FIRST = (
 )
 SWEEP = ("normal", *(f"offset_1e{exponent}" for exponent in range(1, 8)))
 STRUCTURED = (
-    "ramp_offset",
-    "ulp_comb",
-    "one_ulp_spike",
-    "last_digit",
-    "onnxruntime_28463",
-    "outlier_first",
-)
+    "ramp_offset", "ulp_comb", "one_ulp_spike", "last_digit", "onnxruntime_28463", "outlier_first",
+)  # fmt: skip
 GRADED_SHAPE = (16, 1000)
 LOST = 1e-2  # of the norm of a row: fewer than two digits are of no use
 
@@ -56,24 +51,16 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
         shape=GRADED_SHAPE,
         direction=Direction.FORWARD,
     )
-    trials = _trials(implementation, case, SWEEP)
-    structured = _trials(implementation, case, STRUCTURED)
+    cases = [replace(case, distribution=name) for name in (*SWEEP, *STRUCTURED)]
+    trials = [attempt(implementation, one, measure=measure_errors) for one in cases]
+    # without those that the dtype cannot represent
+    trials = [trial for trial in trials if trial.status is not Status.UNSUPPORTED]
+    sweep = [trial for trial in trials if trial.case.distribution in SWEEP]
     return Grade(
         dtype=dtype,
-        meets=_strictest(implementation, [*trials, *structured]),
-        condition_limit=_condition_limit(trials),
+        meets=_strictest(implementation, trials),
+        condition_limit=_condition_limit(sweep),
     )
-
-
-def _trials(
-    implementation: Implementation, case: Case, distributions: tuple[str, ...]
-) -> list[Judged]:
-    """Try every distribution that the dtype can represent."""
-    trials = [
-        attempt(implementation, replace(case, distribution=name), measure=measure_errors)
-        for name in distributions
-    ]
-    return [trial for trial in trials if trial.status is not Status.UNSUPPORTED]
 
 
 def _strictest(implementation: Implementation, trials: list[Judged]) -> str | None:

@@ -10,7 +10,7 @@ from harness.cases.axes import python_line, unusual
 from harness.records import Direction
 from harness.records.finding import Finding, Severity
 from harness.verify.case_results import Count
-from harness.verify.cases.plan import DEFAULT, QUICKEST, PlannedCase
+from harness.verify.cases.plan import DEFAULT, QUICKEST
 from harness.verify.grade import Grade
 from harness.verify.scope import Scope
 from implementations import CallOptions
@@ -117,14 +117,12 @@ class Verdict:
     @property
     def failures(self) -> tuple[Finding, ...]:
         """The smallest cases with a wrong result or a crash, smallest first."""
-        wrong = self.of(Severity.WRONG)
-        return tuple(finding for finding in wrong if isinstance(finding.evidence, PlannedCase))
+        return tuple(own for own in self.of(Severity.WRONG) if own.evidence is not None)
 
     @property
     def violations(self) -> tuple[Finding, ...]:
         """Contract checks that failed."""
-        wrong = self.of(Severity.WRONG)
-        return tuple(finding for finding in wrong if not isinstance(finding.evidence, PlannedCase))
+        return tuple(own for own in self.of(Severity.WRONG) if own.evidence is None)
 
     @property
     def remarks(self) -> tuple[Finding, ...]:
@@ -161,9 +159,8 @@ class Verdict:
         """Wrong if anything was wrong; a LayerNorm only if the verification reached its end."""
         if self.is_wrong:
             return Outcome.WRONG
-        if self.ended or not self.is_verified:
-            return Outcome.NOT_VERIFIED
-        return Outcome.LAYER_NORM
+        is_verified = self.ok > 0 and any(count.is_verified for count in self.counts)
+        return Outcome.LAYER_NORM if is_verified and not self.ended else Outcome.NOT_VERIFIED
 
     @property
     def passed(self) -> bool:
@@ -176,24 +173,16 @@ class Verdict:
         return bool(self.failed or self.violations)
 
     @property
-    def is_verified(self) -> bool:
-        """Whether in some dtype most cases gave a result."""
-        return self.ok > 0 and any(count.is_verified for count in self.counts)
-
-    @property
     def wrong_dtypes(self) -> tuple[str, ...]:
         """Dtypes in which a case or a contract check failed."""
         violated = {dtype for finding in self.violations for dtype in finding.dtypes}
-        return tuple(
-            count.dtype for count in self.counts if count.failed or count.dtype in violated
-        )
+        return tuple(own.dtype for own in self.counts if own.failed or own.dtype in violated)
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
         """Dtypes in which most cases gave a result and nothing was wrong."""
         wrong = self.wrong_dtypes
-        verified = (count.dtype for count in self.counts if count.is_verified)
-        return tuple(dtype for dtype in verified if dtype not in wrong)
+        return tuple(own.dtype for own in self.counts if own.is_verified and own.dtype not in wrong)
 
     @property
     def reproduce(self) -> str | None:
