@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         parse_shape,
         parse_shapes,
         preset_names,
-        refuse_mistakes,
     )
 
 __all__ = [
@@ -57,7 +56,6 @@ __all__ = [
     "parse_shape",
     "parse_shapes",
     "preset_names",
-    "refuse_mistakes",
 ]
 
 

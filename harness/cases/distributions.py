@@ -13,6 +13,8 @@ from math import pi
 import torch
 from torch import Generator, Tensor
 
+from harness.cases.layouts import by_name
+
 
 def standard_normal(rows: int, hidden: int, generator: Generator) -> Tensor:
     """Draw float64 (rows, hidden) with mean 0 and variance 1."""
@@ -392,20 +394,17 @@ REPORTED = (
 )  # fmt: skip
 
 
-DISTRIBUTIONS: dict[str, Distribution] = {
-    function.__name__: function
-    for function in (
-        normal, uniform, *(_offset(exponent) for exponent in range(1, 8)), tiny_variance,
-        tiny_variance_offset, _constant("constant", 0.1, "the computed mean is not exactly 0.1"),
-        _constant("constant_zero", 0.0, "without eps it is 1/sqrt(0)"),
-        _constant("constant_1234", 1234.0, "a one-pass variance can round below -eps"),
-        _constant("constant_6e4", 6e4, "x * scale + bias cancels; squares overflow float16"),
-        _constant("constant_1e30", 1e30, "squares overflow"), outlier, outlier_first, outlier_last,
-        offset_outlier_first, alternating, ramp, ramp_offset, one_hot, sparse, log_uniform,
-        row_scales, embedding, post_gelu, transformer_outlier, massive_activation, pixels, cauchy,
-        mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,
-        last_digit, subnormal, square_overflow, near_max, sum_overflow,
-        _poisoned("nan_row", float("nan")), _poisoned("positive_infinity_row", float("inf")),
-        _poisoned("negative_infinity_row", float("-inf")), *REPORTED,
-    )
-}  # fmt: skip
+DISTRIBUTIONS: dict[str, Distribution] = by_name(
+    normal, uniform, *(_offset(exponent) for exponent in range(1, 8)), tiny_variance,
+    tiny_variance_offset, _constant("constant", 0.1, "the computed mean is not exactly 0.1"),
+    _constant("constant_zero", 0.0, "without eps it is 1/sqrt(0)"),
+    _constant("constant_1234", 1234.0, "a one-pass variance can round below -eps"),
+    _constant("constant_6e4", 6e4, "x * scale + bias cancels; squares overflow float16"),
+    _constant("constant_1e30", 1e30, "squares overflow"), outlier, outlier_first, outlier_last,
+    offset_outlier_first, alternating, ramp, ramp_offset, one_hot, sparse, log_uniform,
+    row_scales, embedding, post_gelu, transformer_outlier, massive_activation, pixels, cauchy,
+    mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,
+    last_digit, subnormal, square_overflow, near_max, sum_overflow,
+    _poisoned("nan_row", float("nan")), _poisoned("positive_infinity_row", float("inf")),
+    _poisoned("negative_infinity_row", float("-inf")), *REPORTED,
+)  # fmt: skip

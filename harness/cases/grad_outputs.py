@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from harness.cases.distributions import standard_normal, with_one
-from harness.cases.layouts import every_second, negated, transposed
+from harness.cases.layouts import by_name, every_second, negated, transposed
 
 GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
@@ -128,14 +128,11 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return with_one(standard_normal(len(x), x.shape[1], generator), float("inf"))
 
 
-GRAD_OUTPUTS: dict[str, GradOutput] = {
-    function.__name__: function
-    for function in (
-        shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
-        inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
-        transposed_normal, strided_normal, negated_normal, nan_row, infinity_row,
-    )
-}  # fmt: skip
+GRAD_OUTPUTS: dict[str, GradOutput] = by_name(
+    shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
+    inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
+    transposed_normal, strided_normal, negated_normal, nan_row, infinity_row,
+)  # fmt: skip
 
 
 def _expanded_from_one_element(dy: Tensor) -> Tensor:

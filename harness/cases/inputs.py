@@ -8,7 +8,7 @@ the layout do not change the values.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 
 import torch
@@ -70,18 +70,15 @@ class Inputs:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors that are not None, in the order of the fields."""
-        given = (self.x, self.weight, self.bias, self.dy)
-        return tuple(tensor for tensor in given if tensor is not None)
+        return tuple(getattr(self, name) for name in self._given)
+
+    @property
+    def _given(self) -> list[str]:
+        return [part.name for part in fields(self) if getattr(self, part.name) is not None]
 
     def at(self, tensors: Sequence[Tensor]) -> Inputs:
         """Return inputs with ``tensors`` in place of ``self.tensors``, in that order."""
-        others = iter(tensors)
-        return Inputs(
-            x=next(others),
-            weight=None if self.weight is None else next(others),
-            bias=None if self.bias is None else next(others),
-            dy=None if self.dy is None else next(others),
-        )
+        return replace(self, **dict(zip(self._given, tensors, strict=True)))
 
     def copies(self) -> Inputs:
         """Return copies in the same layouts, for a target that must not reach the originals."""

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from torch import Tensor
 
 from implementations.torch_private import negated_view
+
+Named = TypeVar("Named", bound=Callable[..., object])
+
+
+def by_name(*functions: Named) -> dict[str, Named]:
+    """Return functions by their names, as users write them."""
+    return {function.__name__: function for function in functions}
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -68,13 +76,10 @@ def negated(x: Tensor) -> Tensor:
     return negated_view(-x)
 
 
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    function.__name__: function
-    for function in (
-        contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
-        sequence_first, sliced_middle, expanded, negated,
-    )
-}  # fmt: skip
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = by_name(
+    contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
+    sequence_first, sliced_middle, expanded, negated,
+)  # fmt: skip
 
 # In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a
 # slice. For the other layouts dy stays contiguous, as in the records stored so far.

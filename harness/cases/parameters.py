@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from harness.cases.layouts import by_name
+
 Parameters = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -71,10 +73,7 @@ def _poisoned(values: Tensor) -> Tensor:
     return values
 
 
-PARAMETERS: dict[str, Parameters] = {
-    function.__name__: function
-    for function in (
-        normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-        transposed, nan_weight, nan_bias,
-    )
-}  # fmt: skip
+PARAMETERS: dict[str, Parameters] = by_name(
+    normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
+    transposed, nan_weight, nan_bias,
+)  # fmt: skip

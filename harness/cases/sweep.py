@@ -103,13 +103,11 @@ class Origin:
     options: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Axes whose values came from command-line options, and those options."""
 
-    def place_of(self, location: Location) -> str:
-        """Return ``mine.toml: grids[0].shapes[1]``, or an option."""
-        if len(location) > 2 and location[2] in self.options:
-            return self.options[str(location[2])]
-        keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
-        path = "".join(keys).removeprefix(".")
-        return f"{self.source}: {path}" if self.source else path
+    def place_of(self, axis: str, path: str = "") -> str:
+        """Return ``--shape: ``, or ``mine.toml: grids[0].shapes[1]: ``."""
+        if axis in self.options:
+            return f"{self.options[axis]}: "
+        return f"{self.source}: {path or axis}: " if self.source else path and f"{path}: "
 
 
 class StrictTable(BaseModel):
@@ -150,7 +148,7 @@ def _validated(model: type[TableT], plain: Mapping[str, object], origin: Origin)
         mistakes = invalid.errors()
         locations = [mistake["loc"] for mistake in mistakes]
         lines = [
-            f"{origin.place_of(mistake['loc'])}: {_message(model, mistake)}"
+            f"{origin.place_of(*_key_of(mistake['loc']))}{_message(model, mistake)}"
             for mistake in mistakes
             # pydantic reports a list whose only value is bad as too short, too
             if not any(
@@ -158,6 +156,12 @@ def _validated(model: type[TableT], plain: Mapping[str, object], origin: Origin)
             )
         ]
         raise Refusal("\n".join(lines)) from invalid
+
+
+def _key_of(location: Location) -> tuple[str, str]:
+    """Return the axis or key of a value, and the path to it: ``grids[0].shapes[1]``."""
+    keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in location)
+    return str(location[2] if len(location) > 2 else location[0]), "".join(keys)[1:]
 
 
 _EXPECTED = {
@@ -272,14 +276,19 @@ class Sweep(StrictTable):
         sweep._origin = replace(self._origin, options={**self._origin.options, **options})
         return sweep
 
-    def written(self, axis: str) -> Iterator[tuple[str, Any]]:
-        """Yield the place of each value of an axis, if it was written anywhere, and the value."""
-        has_place = self._origin.source or axis in self._origin.options
-        for number, grid in enumerate(self.grids):
-            for index, value in enumerate(getattr(grid, axis)):
-                is_written = has_place and axis in grid.model_fields_set
-                location = ("grids", number, axis, index)
-                yield self._origin.place_of(location) if is_written else "", value
+    def values_of(self, axis: str) -> dict[Any, None]:
+        """Return the different values of an axis in all grids, in order."""
+        return {value: None for grid in self.grids for value in getattr(grid, axis)}
+
+    def refuse(self, mistakes: Iterable[tuple[str, str]]) -> None:
+        """Refuse the sweep if it has mistakes, each the key of an axis and a message.
+
+        Raises:
+            Refusal: has a line per mistake, which begins with an option, or with a file and a key.
+        """
+        lines = {f"{self._origin.place_of(axis)}{message}": None for axis, message in mistakes}
+        if lines:
+            raise Refusal("\n".join(lines))
 
 
 def preset_names() -> tuple[str, ...]:
@@ -358,37 +367,23 @@ def expand(
     """
     mistakes = [*_unknown(sweep, {**names, "device": devices})]
     mistakes += [
-        ("", f"shape {shape_text(shape)} has fewer than {dims} axes to normalise over")
+        ("shapes", f"shape {shape_text(shape)} has fewer than {dims} axes to normalise over")
         for grid in sweep.grids
         for shape, dims in product(grid.shapes, grid.normalized_dims)
         if len(shape) < dims
     ]
     mistakes += [
-        (place, f"device {kind!r} cannot be used: {devices[kind]}")
-        for place, kind in sweep.written("devices")
+        ("devices", f"device {kind!r} cannot be used: {devices[kind]}")
+        for kind in sweep.values_of("devices")
         if devices.get(kind)
     ]
-    refuse_mistakes(mistakes)
+    sweep.refuse(mistakes)
     planned: dict[Case, dict[Measurement, None]] = {}
     for grid in sweep.grids:
         for case in _cases(grid, {EVERY: implementations, PEERS: peers}):
             # dicts keep the order of first mention and drop repeats
             planned.setdefault(case, {}).update(dict.fromkeys(grid.measure))
     return tuple(Planned(case, tuple(measure)) for case, measure in planned.items())
-
-
-def refuse_mistakes(mistakes: Iterable[tuple[str, str]]) -> None:
-    """Refuse a sweep with mistakes, each a place, which may be empty, and a message.
-
-    Raises:
-        Refusal: has a line per message, with the first of its places.
-    """
-    places: dict[str, str] = {}
-    for place, message in mistakes:
-        places.setdefault(message, place)
-    if places:
-        lines = (f"{place}: {message}" if place else message for message, place in places.items())
-        raise Refusal("\n".join(lines))
 
 
 def in_shard(case: Case, index: int, shards: int) -> bool:
@@ -421,7 +416,7 @@ def _cases(grid: Grid, groups: Mapping[str, Mapping[str, Collection[str]]]) -> I
 def _unknown(sweep: Sweep, names: Mapping[str, Collection[str]]) -> Iterator[tuple[str, str]]:
     for axis in AXES.values():
         known = tuple(names.get(axis.name, axis.default)) if axis.is_registered else ()
-        for place, name in sweep.written(axis.key) if known else ():
+        for name in sweep.values_of(axis.key) if known else ():
             if name not in known:
                 suggested = f"{suggest(name, known)}; known: {', '.join(known)}"
-                yield place, f"no {axis.name} named {name!r}{suggested}"
+                yield axis.key, f"no {axis.name} named {name!r}{suggested}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from harness.cases import EVERY, PEERS, Planned, Sweep, expand, in_shard, refuse_mistakes
+from harness.cases import EVERY, PEERS, Planned, Sweep, expand, in_shard
 from harness.records import (
     Budget,
     Case,
@@ -347,9 +347,8 @@ def refuse_unresolved(sweep: Sweep, unresolved: Callable[[str], Iterable[str]]) 
     Raises:
         Refusal: names each of them, and where it is written.
     """
-    where = {name: written for written, name in reversed([*sweep.written("implementations")])}
-    names = sorted(where.keys() - {EVERY, PEERS})
-    refuse_mistakes((where[name], why) for name in names for why in unresolved(name))
+    names = sorted(sweep.values_of("implementations").keys() - {EVERY, PEERS})
+    sweep.refuse(("implementations", why) for name in names for why in unresolved(name))
 
 
 def cases_on(sweep: Sweep, info: WorkerInfo) -> tuple[Planned, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cases.axes import AXES
 from harness.records import OUR_TIMER, Direction, Environment, Estimate, Record, Run, Status
 from harness.records.refusal import Refusal
-from harness.records.text import in_words, suggest
+from harness.records.text import suggest
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
     CandidateName,
@@ -134,7 +134,9 @@ def choose(
     """
     wanted, requirements = wanted or {}, requirements or Requirements()
     records = merged_records(results)
-    _refuse_unmeasured(records)
+    if not any(record.status.is_measured for record in records):
+        such_as = f", such as {records[0].case.id}: {records[0].reason}" if records else ""
+        raise NoTimesError(f"no case was measured{such_as}")
     groups = Groups(records)
     scenarios = [
         scenario
@@ -258,18 +260,6 @@ def _untimed(invalid: Record | None = None) -> Disqualification:
     if invalid is not None:
         return Disqualification(kind=DisqualificationKind.INVALID_TIME, records=(invalid,))
     return Disqualification(kind=DisqualificationKind.UNTIMED)
-
-
-def _refuse_unmeasured(records: Sequence[Record]) -> None:
-    if any(record.status.is_measured for record in records):
-        return
-    if not records:
-        raise NoTimesError("the run holds no case; run the sweep again and see what ends it")
-    statuses = Counter(in_words(record.status) for record in records)
-    ended = ", ".join(f"{number} {status}" for status, number in statuses.items())
-    raise NoTimesError(
-        f"no case was measured ({ended}), such as {records[0].case.id}: {records[0].reason}"
-    )
 
 
 def _notes(results: Sequence[Results], timed: Sequence[Record]) -> Iterable[str]:

@@ -14,7 +14,6 @@ from harness.cases import (
     Grid,
     Sweep,
     load_sweep,
-    refuse_mistakes,
 )
 from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode
 from harness.records.refusal import Refusal
@@ -41,38 +40,23 @@ def test_a_mistake_on_the_command_line_is_reported_once_for_all_grids() -> None:
     assert [line.partition(": ")[0] for line in lines] == ["--dtype", "grids[0].modes[0]"]
 
 
-def test_every_value_has_the_place_where_it_was_written(tmp_path: Path) -> None:
+def test_a_mistake_is_named_by_its_option_or_by_file_and_key(tmp_path: Path) -> None:
     path = written(tmp_path, '[[grids]]\ndtypes = ["float16", "float32"]\n[[grids]]\neps = [0]\n')
     sweep = load_sweep(path).with_axes({"seeds": (3,)}, {"seeds": "--seed", "dtypes": "--dtype"})
-    assert list(sweep.written("dtypes")) == [
-        (f"{path}: grids[0].dtypes[0]", "float16"),
-        (f"{path}: grids[0].dtypes[1]", "float32"),
-        ("", "float32"),  # a default has no place
+    assert list(sweep.values_of("dtypes")) == ["float16", "float32"]
+    with pytest.raises(Refusal) as refused:
+        sweep.refuse([("dtypes", "bad"), ("seeds", "bad"), ("dtypes", "bad"), ("dtypes", "worse")])
+    assert str(refused.value).splitlines() == [
+        f"{path}: dtypes: bad",
+        "--seed: bad",
+        f"{path}: dtypes: worse",
     ]
-    assert list(sweep.written("seeds")) == [("--seed", 3), ("--seed", 3)]
-    typed = sweep.with_axes({"dtypes": ("float64",)}, {"dtypes": "--dtype"})
-    assert set(typed.written("dtypes")) == {("--dtype", "float64")}
-    assert set(typed.written("seeds")) == {("--seed", 3)}
+    sweep.refuse([])
 
 
 def test_equal_sweeps_from_different_places_are_equal(tmp_path: Path) -> None:
     path = written(tmp_path, "[[grids]]\nseeds = [3]\n")
     assert load_sweep(path) == Sweep().with_axes({"seeds": (3,)}, {"seeds": "--seed"})
-
-
-@pytest.mark.parametrize(
-    ("mistakes", "lines"),
-    [
-        ([("", "bad"), ("", "bad")], ["bad"]),
-        ([("a", "bad"), ("b", "x"), ("c", "bad")], ["a: bad", "b: x"]),
-    ],
-)  # fmt: skip
-def test_a_mistake_made_in_several_places_has_one_line(
-    mistakes: list[tuple[str, str]], lines: list[str]
-) -> None:
-    with pytest.raises(Refusal) as refused:
-        refuse_mistakes(mistakes)
-    assert str(refused.value).splitlines() == lines
 
 
 # --- from axes to cases --------------------------------------------------------------------------

@@ -55,9 +55,9 @@ def test_a_value_of_the_filter_without_a_match_is_noted() -> None:
 @pytest.mark.parametrize(
     ("message", "records"),
     [
-        ("holds no case", []),
+        ("^no case was measured$", []),
         (
-            r"2 crashed.*such as native/.*SIGSEGV",
+            r"such as native/.*SIGSEGV",
             [failed(name, Status.CRASHED, "SIGSEGV") for name in ("native", "quick")],
         ),
         ("--measure errors,latency,memory", [ran("native")]),
