@@ -56,10 +56,7 @@ class UnfinishedError(Refusal):
     "record",
     is_flag=True,
     help="compare nothing: measure each case of RUN in ten processes and write the result to the "
-    "baseline FILE, which is replaced",
-)
-@click.option(
-    "--resume", is_flag=True, help="with --record-baseline: continue an interrupted recording"
+    "baseline FILE, which is replaced; an interrupted recording is continued",
 )
 @gate_options
 def check(
@@ -70,7 +67,6 @@ def check(
     no_confirm: bool,
     accept: bool,
     record: bool,
-    resume: bool,
     outputs: CiOutputs,
 ) -> None:
     """Did RUN get worse than a baseline, or than the runs before it? The gate of a CI job.
@@ -86,11 +82,7 @@ def check(
     measured, or RUN was cut short. 4: nothing can be compared.
     """
     if record and (accept or no_confirm or outputs.is_given):
-        raise click.UsageError(
-            "--record-baseline compares nothing: give no other option but --resume"
-        )
-    if resume and not record:
-        raise click.UsageError("--resume continues a --record-baseline: give both")
+        raise click.UsageError("--record-baseline compares nothing: give no other option")
     if folder is not None and (baseline is not None or record or accept):
         raise click.UsageError(
             "--against-history takes the place of --baseline, and records nothing"
@@ -100,7 +92,7 @@ def check(
     if baseline is not None and (record or accept):
         check_results_name("--baseline", baseline)
         if record:
-            _record(read_run(run), baseline, resume)
+            _record(read_run(run), baseline)
             return
         if not baseline.exists():
             _accept(_read_finished(run), None, baseline)
@@ -164,7 +156,7 @@ def _read_baseline(path: Path, run: Path) -> Results:
     return baseline
 
 
-def _record(head: Results, baseline: Path, resume: bool) -> None:
+def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
     from harness.regression import is_steady, passes_left, record_baseline
     from harness.run.fleet import Fleet
@@ -177,12 +169,10 @@ def _record(head: Results, baseline: Path, resume: bool) -> None:
                 baseline,
                 make_fleet=Fleet,
                 command=command,
-                resume=resume,
                 on_record=progress.show,
             )
     except KeyboardInterrupt:
-        again = f"{command}{'' if resume else ' --resume'}"
-        exit_with_error(f"interrupted; continue with\n  {again}", ExitCode.INTERRUPTED)
+        exit_with_error(f"interrupted; continue with\n  {command}", ExitCode.INTERRUPTED)
     timed = [record for record in recorded.records if record.latency is not None]
     steady = sum(map(is_steady, timed))
     click.echo(f"baseline: {baseline}, {count(len(recorded.records), 'case')}")
@@ -193,9 +183,11 @@ def _record(head: Results, baseline: Path, resume: bool) -> None:
 
 
 def _accept(head: Results, before: Results | None, baseline: Path) -> None:
-    from harness.regression import accept
+    from harness.regression import refuse_unacceptable
+    from harness.store import write
 
-    accept(head, before, baseline)
+    refuse_unacceptable(head, before)
+    write(head, baseline)
     click.echo(f"accepted: {baseline} now holds the run", err=True)
 
 

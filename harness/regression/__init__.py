@@ -3,7 +3,6 @@
 from harness.regression.baseline import (
     CONFIRMING,
     RecordingError,
-    accept,
     condensed,
     confirm_here,
     passes_left,
@@ -63,7 +62,6 @@ __all__ = [
     "NotMeasuredError",
     "RecordingError",
     "Shift",
-    "accept",
     "compare",
     "compare_as_stored",
     "condensed",

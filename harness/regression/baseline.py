@@ -68,22 +68,22 @@ def record_baseline(
     *,
     make_fleet: Callable[[], Fleet],
     command: str,
-    resume: bool,
     on_record: Callable[[Record], None],
 ) -> Results:
     """Measure the cases of a run in as many processes as a baseline needs, and write it to ``out``.
+
+    A recording that was interrupted is continued.
 
     Args:
         wanted: the run whose cases are measured, each with the measurements that it holds.
         out: the baseline; an existing file is replaced when everything is measured.
         make_fleet: starts a worker process.
         command: stored with the run.
-        resume: continue an interrupted recording.
         on_record: called with each record once it is on disk.
 
     Raises:
         NotMeasuredError: the run holds no case, or none could be measured.
-        RecordingError: an earlier recording exists and ``resume`` is false, or it does not match.
+        RecordingError: an interrupted recording is of other cases, or of another commit.
         ForeignRunError: the recording was begun on another machine.
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
@@ -91,18 +91,10 @@ def record_baseline(
     if not wanted.records:
         raise NotMeasuredError("the run holds no case to record a baseline of")
     folder = _pass(out, 0).parent
-    if folder.exists() and not resume:
-        raise RecordingError(
-            f"{folder}: holds an unfinished recording; continue it with --resume, or delete it"
-        )
     planned = [Planned(record.case, _measured_of(record)) for record in wanted.records]
     passes: list[Results] = []
     for number in range(BASELINE_PROCESSES):
         path = _pass(out, number)
-        if number == 1:
-            planned = _timed(planned, passes[0])
-        if not planned:
-            break
         if not path.exists():
             order = list(planned)
             Random(number).shuffle(order)
@@ -117,28 +109,21 @@ def record_baseline(
             with make_fleet() as fleet:
                 run_session(session, fleet, on_record)
         passes.append(read(path))
-        first = passes[0].records
-        if not any(record.status.is_measured for record in first):
-            rmtree(folder)
-            raise NotMeasuredError(
-                f"no case could be measured, such as {first[0].case.id}: {first[0].reason}; "
-                "nothing was written"
-            )
+        if number == 0:
+            first = passes[0].records
+            if not any(record.status.is_measured for record in first):
+                rmtree(folder)
+                raise NotMeasuredError(
+                    f"no case could be measured, such as {first[0].case.id}: {first[0].reason}; "
+                    "nothing was written"
+                )
+            planned = _timed(planned, passes[0])
+            if not planned:
+                break
     results = _joined(passes, wanted, out, folder)
     write(results, out)
     rmtree(folder)
     return results
-
-
-def accept(head: Results, baseline: Results | None, out: Path) -> None:
-    """Replace a baseline by a run, in one atomic step.
-
-    Raises:
-        NotMeasuredError, RecordingError: see ``refuse_unacceptable``.
-        StoreError: the file cannot be written.
-    """
-    refuse_unacceptable(head, baseline)
-    write(head, out)
 
 
 def refuse_unacceptable(head: Results, baseline: Results | None) -> None:

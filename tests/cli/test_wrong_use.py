@@ -34,7 +34,7 @@ RUN = (
 OTHERS = (
     "bad", "--verbose", "list everything", "report", "report gone.parquet", "report gone.jsonl",
     "report gone.parquet --out gone.parquet", "report gone.parquet --out mine.py",
-    "check run.parquet", "check run.parquet --baseline base.parquet --resume",
+    "check run.parquet",
     "check run.parquet --baseline base.parquet --accept --record-baseline",
     "check run.parquet --baseline base.parquet --record-baseline --json",
     "check run.parquet --baseline base.parquet --record-baseline --junit out.xml",

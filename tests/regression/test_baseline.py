@@ -26,14 +26,14 @@ from harness.records import Arm, Measurement, MeasurementWarning, Record, Status
 from harness.regression import (
     NotMeasuredError,
     RecordingError,
-    accept,
     passes_left,
     process_ratios,
     record_baseline,
+    refuse_unacceptable,
 )
 from harness.run.fleet import Job
 from harness.run.session import ForeignRunError
-from harness.store import Results, StoreError, read
+from harness.store import Results, read, write
 
 CASES = [make_case(rows=rows) for rows in range(1, 7)]
 WANTED = results_of(*(make_record(case, (1.0,)) for case in CASES))
@@ -79,11 +79,9 @@ def fleet(**more: Any) -> Drifting:
     return Drifting(ratio_of=ALL_ONE, **more)
 
 
-def record(machine: ScriptedFleet, wanted: Results = WANTED, *, resume: bool = False) -> Results:
+def record(machine: ScriptedFleet, wanted: Results = WANTED) -> Results:
     made: Any = lambda: machine  # noqa: E731 - stands for the class
-    return record_baseline(
-        wanted, OUT, make_fleet=made, command="c", resume=resume, on_record=lambda record: None
-    )
+    return record_baseline(wanted, OUT, make_fleet=made, command="c", on_record=lambda record: None)
 
 
 # --- recording -----------------------------------------------------------------------------------
@@ -200,20 +198,14 @@ def interrupted() -> None:
 
 
 def test_an_interrupted_recording_is_continued_and_measures_nothing_twice() -> None:
-    accept(WANTED, None, OUT)
+    write(WANTED, OUT)
     interrupted()
     assert read(OUT) == WANTED
     assert passes_left(OUT) == 8
     machine = fleet()
-    found = record(machine, resume=True)
+    found = record(machine)
     assert [len(jobs) for jobs in machine.asked] == [3, *[6] * 7]
     assert all(record.latency and record.latency.processes == 10 for record in found.records)
-
-
-def test_an_interrupted_recording_is_not_restarted_without_resume() -> None:
-    interrupted()
-    with pytest.raises(RecordingError, match="--resume"):
-        record(fleet())
 
 
 @pytest.mark.parametrize(
@@ -230,7 +222,7 @@ def test_a_recording_is_continued_only_on_the_same_machine_commit_and_sweep(
 ) -> None:
     interrupted()
     with pytest.raises(error):
-        record(machine, wanted, resume=True)
+        record(machine, wanted)
 
 
 # --- accepting -----------------------------------------------------------------------------------
@@ -249,10 +241,8 @@ TEN = results_of(make_record(CASES[0], STEADY))
     ],
     ids=["no baseline", "not timed before", "ten processes", "other cases"],
 )
-def test_an_accepted_run_is_the_baseline(head: Results, baseline: Results | None) -> None:
-    out = Path("results") / "baselines" / "here.parquet"
-    accept(head, baseline, out)
-    assert read(out) == head
+def test_a_run_may_become_the_baseline(head: Results, baseline: Results | None) -> None:
+    refuse_unacceptable(head, baseline)
 
 
 @pytest.mark.parametrize(
@@ -267,17 +257,9 @@ def test_a_run_without_all_of_its_cases_is_not_accepted(
     head: Results, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        accept(head, None, OUT)
-    assert not OUT.exists()
+        refuse_unacceptable(head, None)
 
 
 def test_a_run_of_one_process_does_not_replace_a_baseline_of_ten() -> None:
     with pytest.raises(RecordingError, match="--record-baseline"):
-        accept(results_of(make_record(CASES[0], (1.0,))), TEN, OUT)
-    assert not OUT.exists()
-
-
-def test_a_file_that_cannot_be_written_is_refused() -> None:
-    OUT.mkdir()
-    with pytest.raises(StoreError):
-        accept(WANTED, None, OUT)
+        refuse_unacceptable(results_of(make_record(CASES[0], (1.0,))), TEN)
