@@ -35,7 +35,7 @@ START_S = 300  # trade-off: importing torch takes seconds, but much longer on a 
 TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
 """Measurements that differ from process to process."""
 
-_REPLY, _UPDATE, _BUG = "reply", "update", "bug"  # kinds of messages to the parent
+REPLY, _UPDATE, _BUG = "reply", "update", "bug"  # kinds of messages to the parent
 _LOST_DEVICE = 70  # exit code; EX_SOFTWARE, internal error, in <sysexits.h>
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -151,7 +151,7 @@ def _answer_all(connection: Connection) -> None:
     from harness.run.integrity import Trusted
 
     info = worker_info()
-    connection.send((_REPLY, info))
+    connection.send((REPLY, info))
     runner = CaseRunner(
         info.environment.fingerprint,
         trusted=Trusted(),
@@ -160,7 +160,7 @@ def _answer_all(connection: Connection) -> None:
     gc.freeze()  # what is alive now is never examined again
     while True:
         function, options = connection.recv()
-        connection.send((_REPLY, function(runner, options)))
+        connection.send((REPLY, function(runner, options)))
         gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
 
 
@@ -208,9 +208,15 @@ class WorkerProcess:
     Args:
         log: file for what the process prints.
         cuda_device: the only CUDA device that it sees, as CUDA_VISIBLE_DEVICES names it.
+        serve: what it runs, with its connection, the log and the device.
     """
 
-    def __init__(self, log: Path, cuda_device: str | None) -> None:
+    def __init__(
+        self,
+        log: Path,
+        cuda_device: str | None,
+        serve: Callable[[Connection, str, str | None], None] = serve,
+    ) -> None:
         self._log = log
         # spawn: a forked child would share the parent's CUDA state and its threads' locks
         context = get_context("spawn")
@@ -256,7 +262,7 @@ class WorkerProcess:
                     raise HarnessError(
                         f"{value}\nthis is a bug in layernorm-bench; what was measured is kept"
                     )
-                if kind == _REPLY:
+                if kind == REPLY:
                     return value
                 on_update(value)
         except (EOFError, ConnectionError):
@@ -274,10 +280,10 @@ class WorkerProcess:
         self.process.join(timeout=0.5)
         code = self.process.exitcode
         self.kill()
-        return how_it_ended(code, self._log)
+        return _how_it_ended(code, self._log)
 
 
-def how_it_ended(code: int | None, log: Path) -> str:
+def _how_it_ended(code: int | None, log: Path) -> str:
     """Return how a process ended, by its exit code, and its last line of output, if any."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line]
     how = "had to be ended" if code is None else f"ended with exit code {code}"

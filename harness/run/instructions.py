@@ -23,18 +23,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import count
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.records import Case, Mode
-from harness.run.fleet import how_it_ended
+from harness.run.fleet import REPLY, EndedError, HarnessError, WorkerProcess
 
-# trade-off: far above the times on a quiet machine, which are 12 s and fractions of a second
-_START_S, _SWITCH_S, _END_S = 600.0, 60.0, 10.0
+_SWITCH_S = 60.0  # trade-off: far above the time on a quiet machine, a fraction of a second
 _ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",  # also under a valgrind that hides less
     "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
@@ -71,9 +69,38 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
     if why := unavailable():
         yield from ((case, why) for case in cases)
         return
-    with closing(_Counter()) as counter:
-        for case in cases:
-            yield case, _refusal(case) or counter.count(case, timeout_s)
+    with TemporaryDirectory(prefix="layernorm-bench-") as folder:
+        log = Path(folder) / "log"
+        log.touch()
+        counter = WorkerProcess(log, None, _exec_valgrind)
+        is_counting, ended_by = False, ""
+        try:
+            for case in cases:
+                answer: int | str = _refusal(case) or ended_by
+                if not answer:
+                    try:
+                        if not is_counting:
+                            _switch_on(counter, log)
+                            is_counting = True
+                        counter.send(_count, case, timeout_s)
+                        answer = counter.reply()
+                    except (EndedError, HarnessError, subprocess.SubprocessError) as error:
+                        answer = f"it {error}"
+                        ended_by = f"not counted, since counting ended with {case.id}: {answer}"
+                yield case, answer
+        finally:
+            counter.kill()
+
+
+def _switch_on(counter: WorkerProcess, log: Path) -> None:
+    """Wait until torch is imported, then switch the instrumentation on."""
+    assert counter.info
+    command = ["vgdb", _prefix(log), f"--pid={counter.process.pid}", "instrumentation", "on"]
+    subprocess.run(command, check=True, capture_output=True, timeout=_SWITCH_S)
+
+
+def _prefix(log: Path) -> str:
+    return f"--vgdb-prefix={log.with_name('vgdb')}"
 
 
 def _refusal(case: Case) -> str | None:
@@ -87,71 +114,23 @@ def _refusal(case: Case) -> str | None:
     return None
 
 
-class _Counter:
-    """The parent's side of the process that counts."""
-
-    def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="layernorm-bench-")
-        folder = Path(self._folder.name)
-        self._log, self._prefix = folder / "log", f"--vgdb-prefix={folder / 'vgdb'}"
-        self._connection, counters_end = Pipe()
-        command = [
-            # switched on later: torch is then imported in a quarter of the time
-            *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
-            *(f"--callgrind-out-file={folder / 'dump'}", f"--log-file={folder / 'valgrind'}"),
-            *(self._prefix, sys.executable, "-P", "-m", "harness.run.instructions"),
-            *(str(counters_end.fileno()), str(folder / "dump")),
-        ]
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": path, **_ENVIRONMENT},
-                pass_fds=[counters_end.fileno()],
-                start_new_session=True,  # the parent handles Ctrl-C, and ends this process
-            )
-        counters_end.close()
-        self._is_counting = False
-        self._ended_by: str | None = None
-
-    def count(self, case: Case, timeout_s: float) -> int | str:
-        if self._ended_by:
-            return self._ended_by
-        try:
-            if not self._is_counting:
-                self._switch_on()
-            self._connection.send(case)
-            if self._connection.poll(timeout_s):
-                answer: int | str = self._connection.recv()
-                return answer
-            why = f"not done after {timeout_s:g} s"
-        except (EOFError, ConnectionError):
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_S)
-            why = f"its process {how_it_ended(self._process.poll(), self._log)}"
-        except subprocess.SubprocessError as error:
-            why = f"valgrind did not begin to count: {error}"
-        self.close()
-        self._ended_by = f"not counted, since counting ended with {case.id}: {why}"
-        return why
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
-        self._folder.cleanup()
-
-    def _switch_on(self) -> None:
-        """Wait until torch is imported, then switch the instrumentation on."""
-        if not self._connection.poll(_START_S):
-            raise subprocess.TimeoutExpired("importing torch", _START_S)
-        self._connection.recv()
-        command = ["vgdb", self._prefix, f"--pid={self._process.pid}", "instrumentation", "on"]
-        subprocess.run(command, check=True, capture_output=True, timeout=_SWITCH_S)
-        self._is_counting = True
+def _exec_valgrind(connection: Connection, log: str, _: object) -> None:
+    """Replace this process by valgrind, which runs this module; the log takes what they print."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.setsid()  # the parent handles Ctrl-C, and ends this process
+    os.set_inheritable(connection.fileno(), True)
+    dump, messages = (Path(log).with_name(name) for name in ("dump", "valgrind"))
+    command = [
+        # switched on later: torch is then imported in a quarter of the time
+        *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
+        *(f"--callgrind-out-file={dump}", f"--log-file={messages}", _prefix(Path(log))),
+        *(sys.executable, "-P", "-m", "harness.run.instructions"),
+        *(str(connection.fileno()), str(dump)),
+    ]
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    os.execvpe(command[0], command, {**os.environ, "PYTHONPATH": path, **_ENVIRONMENT})
 
 
 # --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
@@ -162,8 +141,7 @@ def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
     """Answer each case with the instructions per call, or why there are none.
 
     Args:
-        connection: to the parent; the first message says that torch is imported. Closing it ends
-            this.
+        connection: to the parent; the first message says that torch is imported.
         dumps: files that callgrind writes, in this order.
     """
     import torch
@@ -176,14 +154,15 @@ def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    connection.send("ready")
+    connection.send((REPLY, "ready"))
     # wait busily, since vgdb's command does not reach a process that sleeps; not by
     # connection.poll, which allocates objects at each call
     while not select.select([connection], [], [], 0)[0]:
         pass
     with suppress(EOFError):
         while True:
-            connection.send(_count(connection.recv(), dumps))
+            count_of, case = connection.recv()
+            connection.send((REPLY, count_of(case, dumps)))
             gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
 
 
