@@ -6,7 +6,6 @@ import os
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from math import isfinite
@@ -17,7 +16,7 @@ from markupsafe import Markup
 
 from harness.records import Environment, Mode, Status
 from harness.records.refusal import Refusal
-from harness.records.text import count, seconds_text
+from harness.records.text import count, in_words
 from harness.report.choice import first_choice, headline_lines
 from harness.report.document import (
     Block,
@@ -29,7 +28,6 @@ from harness.report.document import (
     html,
     name_of,
     power_of_ten,
-    rounded,
     templates,
 )
 from harness.report.frame import PageData, gather
@@ -193,17 +191,6 @@ def _blocks(results: Sequence[Results]) -> Iterator[Block]:
 # --- the head: what was measured where, the answer in words, and the numbers of cases ------------
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A number at the top of the page."""
-
-    heading: str
-    text: str
-    note: str
-    status: str = ""
-    """Status of the cases that the card links to."""
-
-
 def _default_title(data: PageData) -> str:
     """Return the heading of a page without a title of its own: of the machine, if it is one."""
     machines = {own.gpus[0].name if own.gpus else own.cpu for own in data.environments.values()}
@@ -221,22 +208,14 @@ def _environment_lines(data: PageData) -> Iterator[str]:
 
 
 def _environment_words(data: PageData, own: Environment) -> Iterator[str]:
-    packages = dict(own.packages)
-    yield f"{own.cpu}, {'1 CPU' if own.cpu_count == 1 else f'{own.cpu_count} CPUs'}"
+    yield f"{own.cpu}, {count(own.cpu_count, 'CPU')}"
     yield from (gpu.name for gpu in own.gpus)
-    if "torch" in packages:
-        yield f"torch {packages['torch']}"
+    yield from (f"torch {version}" for name, version in own.packages if name == "torch")
     if own.git_commit:
-        dirty = " with uncommitted changes" if own.git_dirty else ""
-        yield f"commit {own.git_commit[:10]}{dirty}"
-    threads = sorted({
-        record.case.threads
-        for record in data.records
-        if record.latency and record.environment == own.fingerprint
-    })
+        yield f"commit {own.git_commit[:10]}{' with uncommitted changes' if own.git_dirty else ''}"
+    threads = sorted({record.case.threads for record in data.records if record.latency})
     if threads:
-        plural = "" if threads == [1] else "s"
-        yield f"timed on {' and '.join(map(str, threads))} thread{plural}"
+        yield f"timed on {' and '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
     days = sorted(
         run.started_utc[:10] for run in data.runs if run.environment in {own.fingerprint, None}
     )
@@ -265,30 +244,17 @@ def _usage(data: PageData) -> str:
     return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"
 
 
-def _cards(data: PageData) -> Iterator[Card]:
-    """Yield the numbers of cases by status, and what the runs cost."""
+def _cards(data: PageData) -> Iterator[dict[str, str]]:
+    """Yield the number of cases, and of those with each status, with a link to them."""
     statuses = data.cases["status"]
-    number = {status: int((statuses == status).sum()) for status in Status}
-    measured = sum(number[status] for status in Status if status.is_measured)
-    failed = sum(number[status] for status in Status if status.is_failure)
-    absent = len(statuses) - measured
-    share = f"{rounded(100 * number[Status.OK] / max(measured, 1))} % of those measured"
-    yield Card("Measured", f"{measured:,}", f"of {count(data.planned, 'case')} planned")
-    yield Card("Within bound", f"{number[Status.OK]:,}", share, Status.OK)
-    for status, title, none in (
-        (Status.WRONG, "Wrong", "none outside its bound"),
-        (Status.OUT_OF_GUARANTEE, "Out of guarantee", "none beyond its limit in theory"),
-    ):
-        yield Card(title, f"{number[status]:,}", _blamed(data, status) or none, status)
-    yield Card(
-        "Not measured",
-        f"{absent + data.missing:,}",
-        f"{failed} failed, {absent - failed} declined or too large, {data.missing} without record",
-    )
-    walls = [run.wall_s for run in data.runs if run.wall_s is not None]
-    if walls:
-        note = "in the runs that ended" if len(walls) < len(data.runs) else "from start to end"
-        yield Card("Wall time", seconds_text(sum(walls)), note)
+    planned = f"of {count(data.planned, 'case')} planned"
+    yield {"heading": "Recorded", "text": f"{len(statuses):,}", "note": planned, "status": ""}
+    for status in Status:
+        number = int((statuses == status).sum())
+        if number or status.is_measured:
+            heading = in_words(status).capitalize()
+            names = _blamed(data, status) or "none"
+            yield {"heading": heading, "text": f"{number:,}", "note": names, "status": status}
 
 
 def _blamed(data: PageData, status: Status) -> str:

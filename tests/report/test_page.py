@@ -26,7 +26,6 @@ from harness.report.embedded import case_data, script_json
 from harness.report.frame import gather
 from harness.report.history import how_it_changed
 from harness.report.sections import SECTIONS
-from harness.report.sections.speed import instructions
 from harness.store import Results
 
 DRAWN = r"stroke-dasharray: ([^;}]*)"
@@ -45,8 +44,8 @@ def markup_of(page: str, name: str) -> str:
     return found[0]
 
 
-ON_SOME_PAGES = {how_it_changed, gate_verdicts, instructions}
-"""Left out of a page without a history, a baseline or counted instructions."""
+ON_SOME_PAGES = {how_it_changed, gate_verdicts}
+"""Left out of a page without a history or a baseline."""
 
 # --- sections ------------------------------------------------------------------------------------
 
@@ -172,11 +171,6 @@ def test_one_implementation_makes_a_page_and_the_same_page_again() -> None:
     assert build_page([results]) == page
     assert "welford" in markup_of(page, "latency_against_size")
     assert "welford" in markup_of(page, "error_against_condition")
-
-
-def test_a_run_cut_short_has_no_wall_time() -> None:
-    page = build_page([replace(SMALL, runs=(make_run(wall_s=None, overhead_ratio=None),))])
-    assert "Wall time" not in page
 
 
 def test_lines_of_similar_colours_differ_in_their_dashes(page: str) -> None:

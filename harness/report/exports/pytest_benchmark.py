@@ -85,7 +85,6 @@ _CLOCKS = {
     "process_time": Clock.PROCESS_CPU,
 }
 _EPOCHS = Budget().max_epochs
-_DAMAGE = (KeyError, ValueError, TypeError, AttributeError)  # raised for a damaged record
 
 
 class BenchmarkFileError(Refusal):
@@ -110,26 +109,17 @@ def import_benchmarks(path: Path, command: str) -> Results:
         NothingTimedError: it holds no benchmark.
     """
     try:
-        return _results(path, command)
-    except (BenchmarkFileError, NothingTimedError) as error:
-        raise type(error)(f"{path}: {error}") from error
-
-
-def _results(path: Path, command: str) -> Results:
-    content = _load(path)
-    if not content["benchmarks"]:
-        raise NothingTimedError("holds no benchmark: no case was both right and timed")
-    records = tuple(map(_record, content["benchmarks"]))
-    try:
+        content: Any = json.loads(path.read_bytes())
         environment = from_plain(Environment, content["machine_info"][KEY])
-    except _DAMAGE as error:
-        raise BenchmarkFileError(f"does not name the machine: {error!r}") from error
-    for record in records:
-        if record.environment != environment.fingerprint:
-            raise BenchmarkFileError(
-                f"{record.case.id} is of environment {record.environment}, but the file is of "
-                f"{environment.fingerprint}: it is put together from two files"
-            )
+        records = tuple(_record(benchmark, environment) for benchmark in content["benchmarks"])
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        what = f"missing: {error}" if isinstance(error, KeyError) else error
+        raise BenchmarkFileError(
+            f"{path}: is damaged, or is not JSON that `pytest --layernorm-sweep ci "
+            f"--benchmark-json FILE` writes: {what}"
+        ) from error
+    if not records:
+        raise NothingTimedError(f"{path}: holds no benchmark: no case was both right and timed")
     arms = [arm for record in records if record.latency for arm in record.latency.arms]
     run = Run(
         name=path.stem,
@@ -145,53 +135,32 @@ def _results(path: Path, command: str) -> Results:
     return Results(records=records, runs=(run,), environments=environments)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        content: Any = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        how = f"pytest --layernorm-sweep ci --benchmark-json {path}"
-        raise BenchmarkFileError(f"no such file; make one with `{how}`") from error
-    except OSError as error:
-        raise BenchmarkFileError(f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise BenchmarkFileError(f"is not JSON, or is truncated: {error}") from error
-    match content:
-        case {"benchmarks": list(), "machine_info": dict()}:
-            return dict(content)
-    raise BenchmarkFileError("is JSON, but not a pytest-benchmark file")
-
-
-def _record(benchmark: Mapping[str, Any]) -> Record:
-    try:
-        name, carried = benchmark["fullname"], benchmark["extra_info"].get(KEY)
-        if carried is None:
-            raise BenchmarkFileError(
-                f"{name} does not say which case it timed, or whether the result was right; only "
-                "files of `pytest --layernorm-sweep` can be imported"
-            )
-        record = record_from(carried)
-        return replace(record, latency=_latency(record, benchmark, carried[MODEL_BYTES]))
-    except _DAMAGE as error:
-        raise BenchmarkFileError(
-            f"holds a benchmark that is damaged or of another version: {error!r}"
-        ) from error
+def _record(benchmark: Mapping[str, Any], environment: Environment) -> Record:
+    carried = benchmark["extra_info"][KEY]
+    record = record_from(carried)
+    if record.environment != environment.fingerprint:
+        raise ValueError(
+            f"{record.case.id} is of environment {record.environment}, but the file is of "
+            f"{environment.fingerprint}: it is put together from two files"
+        )
+    return replace(record, latency=_latency(record, benchmark, carried[MODEL_BYTES]))
 
 
 def _latency(record: Record, benchmark: Mapping[str, Any], model_bytes: int) -> Latency:
     timer, stats = benchmark["options"]["timer"], benchmark["stats"]
     clock = _CLOCKS.get(timer)
     if clock is None:
-        raise BenchmarkFileError(
+        raise ValueError(
             f"timed by {timer}, which is not a known clock; choose another with "
             f"--benchmark-timer: {', '.join(_CLOCKS)}"
         )
     if not stats.get("data"):
-        raise BenchmarkFileError(
+        raise ValueError(
             "holds no raw times; write it with --benchmark-json, or with --benchmark-save-data"
         )
     samples = tuple(map(float, stats["data"]))
     if not all(0 < time_s < inf for time_s in samples):
-        raise BenchmarkFileError(
+        raise ValueError(
             f"{record.case.id} has times that are not positive numbers; measure it again"
         )
     epochs = min(_EPOCHS, len(samples))

@@ -14,10 +14,8 @@ from harness.report.sections.provenance import (
 )
 from harness.report.sections.speed import (
     accuracy_against_speed,
-    instructions,
     latency_against_size,
     memory,
-    speed_against_a_copy,
     speed_relative_to_native,
     which_implementation_to_run,
 )
@@ -32,10 +30,8 @@ SECTIONS: tuple[Section, ...] = (
     accuracy_against_speed,
     latency_against_size,
     speed_relative_to_native,
-    speed_against_a_copy,
     error_of_the_gradients,
     memory,
-    instructions,
     failures_and_warnings,
     all_cases,
     environment_and_method,

@@ -31,7 +31,6 @@ from harness.report.document import (
     columns,
     name_of,
     number,
-    rounded,
 )
 from harness.report.figures.plots import (
     LIMIT_LOG2,
@@ -54,10 +53,8 @@ from harness.selection import (
 
 __all__ = [
     "accuracy_against_speed",
-    "instructions",
     "latency_against_size",
     "memory",
-    "speed_against_a_copy",
     "speed_relative_to_native",
     "which_implementation_to_run",
 ]
@@ -328,45 +325,36 @@ def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
 def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     """Show implementations by shapes: above 1 is faster than native."""
     timed = data.cases[data.cases["ratio"].notna()]
-    by = ["device", "direction", "dtype", "label", "shape", "elements"]
-    logarithms = timed.assign(log_speed=-np.log(timed["ratio"]), is_bad=timed["status"] != "ok")
-    cells = logarithms.groupby(by, observed=True, sort=False)[["log_speed", "is_bad"]]
-    speeds = cells.agg({"log_speed": "mean", "is_bad": "max"}).reset_index()
-    speeds["speed"] = np.exp(speeds["log_speed"])
     caption = (
         "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
-        "faster, orange slower. ✕: a result was not within its bound. A dash: not timed. A cell of "
-        "several cases shows their geometric mean."
+        "faster, orange slower. ✕: a result was not within its bound. A dash: not timed. Second "
+        "line: the speed as a share of that of a copy of the same bytes, timed in turn, too; at "
+        "100 % a call is limited by memory bandwidth only. Cold: of calls whose inputs are not in "
+        "the cache. A cell of several cases shows geometric means."
     )
+    numbers = ["ratio", "copy_ratio", "cold_s", "cold_copy_ratio"]
+    by = ["device", "direction", "dtype", "label", "shape", "elements"]
+    cells = timed[numbers].apply(np.log).assign(is_bad=timed["status"] != Status.OK)
+    means = cells.groupby([timed[name] for name in by], observed=True, sort=False).mean()
+    speeds = means[numbers].apply(np.exp).assign(is_bad=means["is_bad"] > 0).reset_index()
+    speeds["speed"] = 1 / speeds["ratio"]
 
     def cell(row: Any) -> Cell:
-        heat = max(-1.0, min(1.0, log2(row.speed) / LIMIT_LOG2))
-        return Cell(speed_word(row.speed, row.is_bad), is_number=True, heat=round(heat, 2))
+        notes = [
+            "" if isnan(row.copy_ratio) else f"{row.copy_ratio:.0%}",
+            "" if isnan(row.cold_s) else f"cold {seconds_text(row.cold_s)}",
+            "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}",
+        ]
+        return Cell(
+            speed_word(row.speed, row.is_bad),
+            is_number=True,
+            heat=round(max(-1.0, min(1.0, log2(row.speed) / LIMIT_LOG2)), 2),
+            note=", ".join(filter(None, notes)),
+        )
 
     title = f"Speed relative to {REFERENCE_NAME}"
     tables = _by_shape(speeds, "speed", title, caption, cell, draw=speed_map)
     return tables or (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
-
-
-def speed_against_a_copy(data: PageData) -> tuple[Block, ...]:
-    """Show the time of a copy of the same bytes as a share of the time of each call."""
-    known = _most(data.cases[data.cases["copy_ratio"].notna()], "latency_s")
-    caption = (
-        "Time of the fastest copy of the same number of bytes, divided by the time of the call. "
-        "The two are timed in turn, with the caches in the same state. At 100 % a call is limited "
-        "by memory bandwidth only. Second line, if any: share and time of cold calls, whose inputs "
-        "are not in the cache."
-    )
-
-    def cell(row: Any) -> Cell:
-        cold = ""
-        if not isnan(row.cold_s):
-            share = "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}, "
-            cold = f"cold {share}{seconds_text(row.cold_s)}"
-        return number(f"{row.copy_ratio:.0%}", note=cold, title=seconds_text(row.latency_s))
-
-    tables = _by_shape(known, "copy", "Share of a copy's speed", caption, cell)
-    return tables or (Text("No copy was timed with the cases."),)
 
 
 def memory(data: PageData) -> tuple[Block, ...]:
@@ -379,7 +367,8 @@ def memory(data: PageData) -> tuple[Block, ...]:
         "inputs and y, in all and per row, and how many operators an eager call runs, not counting "
         "those that PyTorch's own operators call."
     )
-    known = _most(cases[is_known], "peak_bytes")
+    most = cases[is_known].sort_values("peak_bytes", ascending=False, kind="stable")
+    known = most.drop_duplicates(["device", "direction", "dtype", "label", "shape"])
     tables = _by_shape(known, "memory", "Peak memory of a call", caption, _memory_cell)
     return tables or (Text("No memory was measured."),)
 
@@ -397,26 +386,6 @@ def _memory_cell(row: Any) -> Cell:
     # a case without elements has no results
     text = speed_text(row.peak_ratio) if row.peak_ratio > 0 else peak
     return number(text, note=", ".join(notes), title=peak)
-
-
-def instructions(data: PageData) -> tuple[Block, ...]:
-    """Show how many instructions a call executes, if they were counted."""
-    known = _most(data.cases[data.cases["instructions"].notna()], "instructions")
-    caption = (
-        "Instructions of one call in user space, with AVX2 kernels on every processor. The count "
-        "does not depend on other work on the machine, on caches or on memory."
-    )
-
-    def cell(row: Any) -> Cell:
-        return number(rounded(row.instructions), title=f"{row.instructions:,.0f}")
-
-    return _by_shape(known, "instructions", "Instructions of a call", caption, cell)
-
-
-def _most(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the row with the largest ``by`` of each cell."""
-    ordered = rows.sort_values(by, ascending=False, kind="stable")
-    return ordered.drop_duplicates(["device", "direction", "dtype", "label", "shape"])
 
 
 def _by_shape(
