@@ -8,7 +8,6 @@ description in the stored schema.
 """
 
 from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
-from harness.records.environment import DeviceState, Environment, Gpu, Run
 from harness.records.record import (
     BAD_FIRST,
     OUR_TIMER,
@@ -18,13 +17,17 @@ from harness.records.record import (
     Cache,
     Clock,
     Cost,
+    DeviceState,
+    Environment,
     Errors,
     Estimate,
+    Gpu,
     Latency,
     MeasurementWarning,
     Memory,
     OutputErrors,
     Record,
+    Run,
     Status,
     WarningKind,
 )
