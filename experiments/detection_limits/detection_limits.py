@@ -21,16 +21,13 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
 import implementations
 from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS
-from harness.numerics.bounds import spacing
-from harness.numerics.error_measurement import measure_errors, scale_of_dx, scale_of_y
-from harness.numerics.oracle import wide_parameter, wide_rows
+from harness.numerics.bounds import error_bound_of, spacing
+from harness.numerics.error_measurement import compared, measure_errors
 from harness.records import Case, Direction
 from harness.run.attempt import attempt, exact_of
-from harness.verify.checks.calls import exact_outputs
 from harness.verify.result import DTYPES
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "detection_limits.parquet"
@@ -97,11 +94,13 @@ def _limits_of(case: Case, algorithm: str) -> Iterator[Row]:
     if trial.errors is None:
         return
     errors = {each.output: each for each in trial.errors.outputs}
-    inputs, _ = exact_of(case)
-    found = exact_outputs(right, case, inputs)
-    for output in OUTPUTS:
-        bound, (exact, _) = found.bounds[output], found.exact[output]
-        in_ulp = bound / spacing(inputs.x.dtype, _scale(case, output))
+    assert trial.outputs is not None  # it has errors
+    inputs, reference = exact_of(case)
+    bounds = error_bound_of(right, case)
+    for part in compared(trial.outputs, inputs, case, bounds, reference, scaled=True):
+        assert part.scale is not None  # as asked for
+        output, bound, exact = part.output, part.bound, part.exact[0]
+        in_ulp = bound / spacing(inputs.x.dtype, part.scale)
         defined, bounded = torch.isfinite(exact), torch.isfinite(exact) & torch.isfinite(bound)
         known = in_ulp[bounded].tolist()
         is_right = output == "y" or (right.name, case.dtype) not in WRONG_GRADIENTS
@@ -120,25 +119,6 @@ def _limits_of(case: Case, algorithm: str) -> Iterator[Row]:
             error_ulp=errors[output].scaled_max_ulp if is_right else None,
             slack=(1 / ratio if ratio else inf) if is_right and ratio is not None else None,
         )
-
-
-def _scale(case: Case, output: str) -> Tensor:
-    """Return the scale at which errors of an output are counted, shaped like it."""
-    inputs, reference = exact_of(case)
-    (exact,) = reference
-    weight = wide_parameter(inputs.weight, 1.0, case)
-    if output == "y":
-        rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
-        return scale_of_y(exact, rho, weight, wide_parameter(inputs.bias, 0.0, case))
-    assert inputs.dy is not None  # of a backward case
-    dy = wide_rows(inputs.dy, case, 0, case.rows)
-    if output == "dx":
-        return scale_of_dx(exact, weight, dy)
-    summands, total = (
-        (dy * exact.normalised[0], exact.dweight) if output == "dweight" else (dy, exact.dbias)
-    )
-    assert total is not None
-    return torch.maximum(total[0].abs(), torch.linalg.vector_norm(summands, dim=0, keepdim=True))
 
 
 def report(rows: Sequence[Row]) -> str:

@@ -25,7 +25,7 @@ from harness.numerics import double_double as dd
 from harness.numerics.bounds import ColumnSums, ErrorBound, spacing
 from harness.numerics.double_double import Pair
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
-from harness.numerics.outputs import Outputs
+from harness.numerics.outputs import Outputs, named_outputs
 from harness.records import Case, Errors, OutputErrors
 
 _P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
@@ -99,107 +99,102 @@ class BoundRatio:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """dweight or dbias as computed, its exact value and its bound; float64 (1, hidden)."""
+class Compared:
+    """A block of rows of y or dx, or the whole of dweight or dbias, float64 (rows, hidden)."""
 
     output: str
     dtype: torch.dtype
+    """Of the output."""
     computed: Tensor
     exact: Pair
     bound: Tensor
+    scale: Tensor | None
+    """s, as defined above; None unless asked for."""
+    rows: ExactRows | None
+    """The block; None for dweight and dbias, which have one row."""
 
 
-class Columns:
-    """Exact dweight and dbias and their bounds, summed over blocks of rows."""
-
-    def __init__(self, case: Case, bounds: ErrorBound) -> None:
-        zero = torch.zeros((1, case.hidden), dtype=torch.float64)
-        self._case, self._bounds = case, bounds
-        self._sums: dict[str, Pair] = dict.fromkeys(("dweight", "dbias"), (zero, zero))
-        self._of_bounds = ColumnSums.without_rows(case.hidden)
-
-    def add(self, exact: ExactRows, dy: Tensor) -> None:
-        """Add a block of rows and its dy, float64 (rows, hidden)."""
-        self._of_bounds += self._bounds.columns(exact, dy, self._case.eps)
+def compared(
+    outputs: Outputs,
+    inputs: Inputs,
+    case: Case,
+    bounds: ErrorBound,
+    reference: Reference,
+    *,
+    scaled: bool = False,
+) -> Iterator[Compared]:
+    """Yield each computed output beside the exact one and its bound; ``scaled``, with its scale."""
+    weight = wide_parameter(inputs.weight, 1.0, case)
+    bias = wide_parameter(inputs.bias, 0.0, case)
+    zero = torch.zeros((1, case.hidden), dtype=torch.float64)
+    totals: dict[str, Pair] = dict.fromkeys(("dweight", "dbias"), (zero, zero))
+    squares, sums = dict.fromkeys(totals, zero), ColumnSums.without_rows(case.hidden)
+    y, dx = outputs.y, outputs.dx
+    for exact in reference:
+        computed = wide_rows(y, case, exact.start, exact.stop)
+        bound = bounds.y(exact, weight, bias, case.eps, y.dtype)
+        scale = _scale_of_y(exact, weight, bias, case.eps) if scaled else None
+        yield Compared("y", y.dtype, computed, exact.y, bound, scale, exact)
+        if inputs.dy is None:
+            continue
+        dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
+        sums += bounds.columns(exact, dy, case.eps)
         for name, total in (("dweight", exact.dweight), ("dbias", exact.dbias)):
             if total is not None:
-                self._sums[name] = dd.add(self._sums[name], total)
+                totals[name] = dd.add(totals[name], total)
+        if scaled:
+            for name, terms in (("dweight", dy * exact.normalised[0]), ("dbias", dy)):
+                squares[name] = squares[name] + terms.square().sum(0, keepdim=True)
+        if dx is not None and exact.dx is not None:
+            computed = wide_rows(dx, case, exact.start, exact.stop)
+            bound = bounds.dx(exact, weight, dy, case.eps, dx.dtype)
+            scale = _scale_of_dx(exact, exact.dx, weight, dy) if scaled else None
+            yield Compared("dx", dx.dtype, computed, exact.dx, bound, scale, exact)
+    for name, bound_of in (("dweight", bounds.dweight), ("dbias", bounds.dbias)):
+        tensor: Tensor | None = getattr(outputs, name)
+        if tensor is not None:
+            computed = wide_parameter(tensor, 0.0, case)[None, :]
+            high = totals[name][0]
+            bound = bound_of(sums, case.rows, high, tensor.dtype)
+            scale = torch.maximum(high.abs(), squares[name].sqrt()) if scaled else None
+            yield Compared(name, tensor.dtype, computed, totals[name], bound, scale, None)
 
-    def compared(self, outputs: Outputs) -> Iterator[Column]:
-        """Yield dweight and dbias, where they were computed."""
-        bounds = {"dweight": self._bounds.dweight, "dbias": self._bounds.dbias}
-        for name, exact in self._sums.items():
-            tensor: Tensor | None = getattr(outputs, name)
-            if tensor is None:
-                continue
-            computed = wide_parameter(tensor, 0.0, self._case)[None, :]
-            bound = bounds[name](self._of_bounds, self._case.rows, exact[0], tensor.dtype)
-            yield Column(name, tensor.dtype, computed, exact, bound)
+
+def _scale_of_y(exact: ExactRows, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    rho = torch.sqrt(exact.variance / (exact.variance + eps))
+    return torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
+
+
+def _scale_of_dx(exact: ExactRows, dx: Pair, weight: Tensor, dy: Tensor) -> Tensor:
+    rms = torch.linalg.vector_norm(dy * weight, dim=-1, keepdim=True) / dy.shape[1] ** 0.5
+    return torch.maximum(dx[0].abs(), exact.rstd * rms)
 
 
 def bound_ratios(
     outputs: Outputs, inputs: Inputs, case: Case, bounds: ErrorBound, reference: Reference
 ) -> tuple[BoundRatio, ...]:
-    """Return each output's errors over their bounds.
-
-    It is half the work of :func:`harness.numerics.error_measurement.measure_errors`.
-    """
-    weight = wide_parameter(inputs.weight, 1.0, case)
-    bias = wide_parameter(inputs.bias, 0.0, case)
-    found = [BoundRatio("y", outputs.y.dtype)]
-    if outputs.dx is not None:
-        found.append(BoundRatio("dx", outputs.dx.dtype))
-    columns = Columns(case, bounds)
-    for exact in reference:
-        computed = wide_rows(outputs.y, case, exact.start, exact.stop)
-        found[0].add(computed, exact.y, bounds.y(exact, weight, bias, case.eps, outputs.y.dtype))
-        if inputs.dy is None:
-            continue
-        dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
-        columns.add(exact, dy)
-        if outputs.dx is not None and exact.dx is not None:
-            computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
-            bound = bounds.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
-            found[1].add(computed, exact.dx, bound)
-    for column in columns.compared(outputs):
-        found.append(BoundRatio(column.output, column.dtype))
-        found[-1].add(column.computed, column.exact, column.bound)
-    return tuple(found)
+    """Return each output's errors over their bounds: half the work of :func:`measure_errors`."""
+    found = {name: BoundRatio(name, output.dtype) for name, output in named_outputs(outputs)}
+    for part in compared(outputs, inputs, case, bounds, reference):
+        found[part.output].add(part.computed, part.exact, part.bound)
+    return tuple(found.values())
 
 
 def measure_errors(
     outputs: Outputs, inputs: Inputs, case: Case, bounds: ErrorBound, reference: Reference
 ) -> Errors:
     """Compare every output with its exact value and with its bound."""
-    weight = wide_parameter(inputs.weight, 1.0, case)
-    bias = wide_parameter(inputs.bias, 0.0, case)
-    y, dx, condition_max = _OutputErrorSums.of("y", outputs.y), None, 1.0
-    columns, norms = Columns(case, bounds), _SummandNorms(case.hidden)
-    if outputs.dx is not None:
-        dx = _OutputErrorSums.of("dx", outputs.dx)
-    for exact in reference:
-        computed = wide_rows(outputs.y, case, exact.start, exact.stop)
-        rho = torch.sqrt(exact.variance / (exact.variance + case.eps))
-        scale = scale_of_y(exact, rho, weight, bias)
-        bound = bounds.y(exact, weight, bias, case.eps, outputs.y.dtype)
-        y.add(computed, exact.y, scale, bound)
-        condition_max = max(condition_max, _condition(exact))
-        if inputs.dy is None:
-            continue
-        dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
-        columns.add(exact, dy)
-        norms.add(exact, dy)
-        if dx is not None and outputs.dx is not None and exact.dx is not None:
-            computed = wide_rows(outputs.dx, case, exact.start, exact.stop)
-            dx_bound = bounds.dx(exact, weight, dy, case.eps, outputs.dx.dtype)
-            dx.add(computed, exact.dx, scale_of_dx(exact, weight, dy), dx_bound)
-    measured = [y, *([dx] if dx else [])]
-    for column in columns.compared(outputs):
-        sums = _OutputErrorSums(BoundRatio(column.output, column.dtype), case.hidden)
-        sums.add(column.computed, column.exact, norms.scale(column), column.bound)
-        measured.append(sums)
+    condition_max = 1.0
+    sums = {
+        name: _OutputErrorSums(BoundRatio(name, output.dtype), output.numel())
+        for name, output in named_outputs(outputs)
+    }
+    for part in compared(outputs, inputs, case, bounds, reference, scaled=True):
+        sums[part.output].add(part)
+        if part.output == "y" and part.rows is not None:
+            condition_max = max(condition_max, _condition(part.rows))
     return Errors(
-        outputs=tuple(output.result() for output in measured),
+        outputs=tuple(output.result() for output in sums.values()),
         condition_max_ratio=condition_max,
         # a plain string: with the enumeration, reading a record would import torch
         algorithm=bounds.algorithm.value,
@@ -207,23 +202,6 @@ def measure_errors(
         accumulate_dtype=str(bounds.accumulate_dtype).removeprefix("torch."),
         oracle=reference.name,
     )
-
-
-def scale_of_y(exact: ExactRows, rho: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the s of y, (rows, hidden), as defined above."""
-    return torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
-
-
-def scale_of_dx(exact: ExactRows, weight: Tensor, dy: Tensor) -> Tensor:
-    """Return the s of dx, (rows, hidden), as defined above.
-
-    Raises:
-        ValueError: a forward case has no dx.
-    """
-    if exact.dx is None:
-        raise ValueError("a forward case has no dx")
-    rms = torch.linalg.vector_norm(dy * weight, dim=-1, keepdim=True) / dy.shape[1] ** 0.5
-    return torch.maximum(exact.dx[0].abs(), exact.rstd * rms)
 
 
 @dataclass(slots=True)
@@ -241,17 +219,13 @@ class _OutputErrorSums:
     scaled_sum: float = 0.0
     samples: list[Tensor] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, output: str, tensor: Tensor) -> _OutputErrorSums:
-        return cls(BoundRatio(output, tensor.dtype), tensor.numel())
-
-    def add(self, computed: Tensor, exact: Pair, scale: Tensor, bound: Tensor) -> Tensor:
-        """Add rows of float64 (rows, hidden); return their absolute errors."""
-        error, largest = self.ratio.add(computed, exact, bound)
-        if not error.numel():
-            return error
-        dtype, high = self.ratio.dtype, exact[0]
-        scaled = error / spacing(dtype, scale)
+    def add(self, part: Compared) -> None:
+        """Add a block of rows, with its scale."""
+        error, largest = self.ratio.add(part.computed, part.exact, part.bound)
+        if not error.numel() or part.scale is None:
+            return
+        dtype, high = part.dtype, part.exact[0]
+        scaled = error / spacing(dtype, part.scale)
         self.elements += error.numel()
         self.abs_max = _larger(self.abs_max, largest)
         self.raw_max = _larger(self.raw_max, float((error / spacing(dtype, high)).amax()))
@@ -262,7 +236,6 @@ class _OutputErrorSums:
         norm, size = torch.linalg.vector_norm(error, dim=-1), torch.linalg.vector_norm(high, dim=-1)
         worst = torch.where(norm > 0, norm / size, torch.zeros_like(norm))
         self.normwise = _larger(self.normwise, float(worst.amax()))
-        return error
 
     def result(self) -> OutputErrors:
         samples = torch.cat(self.samples) if self.samples else torch.zeros(1)
@@ -294,18 +267,3 @@ def _condition(exact: ExactRows) -> float:
     finite = torch.where(mean == 0, 1.0, float("inf"))
     condition = torch.where(variance > 0, torch.sqrt(1 + mean.square() / variance), finite)
     return float(condition.amax()) if condition.numel() else 1.0
-
-
-class _SummandNorms:
-    """Norms over the rows of the summands of dweight and dbias, which are their scales."""
-
-    def __init__(self, hidden: int) -> None:
-        zero = torch.zeros((1, hidden), dtype=torch.float64)
-        self._squares = {"dweight": zero, "dbias": zero}
-
-    def add(self, exact: ExactRows, dy: Tensor) -> None:
-        for name, terms in (("dweight", dy * exact.normalised[0]), ("dbias", dy)):
-            self._squares[name] = self._squares[name] + terms.square().sum(0, keepdim=True)
-
-    def scale(self, column: Column) -> Tensor:
-        return torch.maximum(column.exact[0].abs(), self._squares[column.output].sqrt())

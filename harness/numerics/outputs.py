@@ -56,12 +56,14 @@ def fill_free_memory(like: Sequence[Tensor]) -> None:
 
 def copies_of(outputs: Outputs) -> Outputs:
     """Return copies of the outputs, which later calls cannot change."""
-    return Outputs(**{name: output.detach().clone() for name, output in _named(outputs)})
+    return Outputs(**{name: output.detach().clone() for name, output in named_outputs(outputs)})
 
 
 def incomplete_output(copies: Outputs, outputs: Outputs) -> str | None:
     """Return which output was not complete when ``copies`` were made, and how; None if all were."""
-    for (name, copy), (_, output) in zip(_named(copies), _named(outputs), strict=True):
+    for (name, copy), (_, output) in zip(
+        named_outputs(copies), named_outputs(outputs), strict=True
+    ):
         if not torch.equal(bits_of(copy), bits_of(output.detach())):
             return (
                 f"{name} was still written after the call had returned: the call leaves work to "
@@ -72,7 +74,8 @@ def incomplete_output(copies: Outputs, outputs: Outputs) -> str | None:
     return None
 
 
-def _named(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:
+def named_outputs(outputs: Outputs) -> Iterator[tuple[str, Tensor]]:
+    """Yield the outputs that exist, by name."""
     for name in OUTPUTS:
         output = getattr(outputs, name)
         if output is not None:

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from harness.cases.inputs import Inputs, copy_in_layout, make_inputs
 from harness.numerics.bounds import error_bound_of
-from harness.numerics.double_double import Pair
-from harness.numerics.error_measurement import bound_ratios
-from harness.numerics.oracle import Reference, wide_parameter, wide_rows
-from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.numerics.error_measurement import Compared, bound_ratios, compared
+from harness.numerics.oracle import Reference
+from harness.numerics.outputs import OUTPUTS, Outputs, named_outputs
 from harness.numerics.verdict import is_beyond
 from harness.records import Case, Direction
 from harness.run.call import (
@@ -38,7 +37,6 @@ __all__ = [
     "Call",
     "Graph",
     "elsewhere",
-    "exact_outputs",
     "gradients_of",
     "has_bits_of",
 ]
@@ -194,15 +192,15 @@ class Call:
         """
         if has_bits_of(one, other):
             return []
-        expected = exact_outputs(self.target, self.case, self.inputs)
-        first, again = (_wide_outputs(outputs, self.case) for outputs in (one, other))
-        return [
-            name
-            for name, bound in expected.bounds.items()
-            if name in first
-            and name in again
-            and not _agree(first[name], again[name], expected.exact[name], bound)
-        ]
+        in_both = dict(named_outputs(one)).keys() & dict(named_outputs(other)).keys()
+        missing: Any = dict.fromkeys({*OUTPUTS} - in_both)  # by one of the two
+        bound, reference = error_bound_of(self.target, self.case), Reference(self.inputs, self.case)
+        first, again = (
+            list(compared(replace(outputs, **missing), self.inputs, self.case, bound, reference))
+            for outputs in (one, other)
+        )
+        pairs = zip(first, again, strict=True)
+        return [part.output for part, same in pairs if not _agree(part, same.computed)]
 
     def differs(self, one: Outputs, other: Outputs) -> str | None:
         """Return the first output in which two results of this call differ; None if none does."""
@@ -288,68 +286,18 @@ def elsewhere(tensor: Tensor) -> Tensor:
     return tensor.new_empty(_LARGE)[: tensor.numel()].view(tensor.shape).copy_(tensor)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExactOutputs:
-    """Exact values and bounds by output: y, and dx, dweight and dbias where they exist."""
-
-    exact: dict[str, Pair]
-    """(rows, hidden) for y and dx, (1, hidden) for dweight and dbias."""
-    bounds: dict[str, Tensor]
-    """Error bounds, shaped like ``exact``; infinite where the algorithm has no bound."""
-
-
-def exact_outputs(implementation: Implementation, case: Case, inputs: Inputs) -> ExactOutputs:
-    """Return the exact outputs for ``inputs``, at most 2^16 elements.
-
-    Args:
-        implementation: its declaration gives the bounds.
-        case: its shape and affine are those of ``inputs``.
-        inputs: with a dy, gradients are among the outputs.
-    """
-    (rows,) = Reference(inputs, case)
-    error_bound = error_bound_of(implementation, case)
-    weight = wide_parameter(inputs.weight, 1.0, case)
-    bias = wide_parameter(inputs.bias, 0.0, case)
-    exact = {"y": rows.y}
-    bounds = {"y": error_bound.y(rows, weight, bias, case.eps, inputs.x.dtype)}
-    if inputs.dy is not None and rows.dx is not None:
-        dy = wide_rows(inputs.dy, case, 0, case.rows)
-        exact["dx"] = rows.dx
-        bounds["dx"] = error_bound.dx(rows, weight, dy, case.eps, inputs.x.dtype)
-        columns = error_bound.columns(rows, dy, case.eps)
-        for name, parameter, total, bound in (
-            ("dweight", inputs.weight, rows.dweight, error_bound.dweight),
-            ("dbias", inputs.bias, rows.dbias, error_bound.dbias),
-        ):
-            if parameter is not None and total is not None:
-                exact[name] = total
-                bounds[name] = bound(columns, case.rows, total[0], parameter.dtype)
-    return ExactOutputs(exact=exact, bounds=bounds)
-
-
-def _wide_outputs(outputs: Outputs, case: Case) -> dict[str, Tensor]:
-    """Return the outputs that exist, in float64 on the CPU, shaped as in :class:`ExactOutputs`."""
-    wide = {}
-    for name in OUTPUTS:
-        output = getattr(outputs, name)
-        if output is not None and name in {"y", "dx"}:
-            wide[name] = wide_rows(output, case, 0, case.rows)
-        elif output is not None:
-            wide[name] = wide_parameter(output, 0.0, case)[None, :]
-    return wide
-
-
-def _agree(one: Tensor, two: Tensor, exact: Pair, bound: Tensor) -> bool:
-    better = min(_worst(one, exact, bound), _worst(two, exact, bound))
+def _agree(part: Compared, other: Tensor) -> bool:
+    one, bound = part.computed, part.bound
+    better = min(_worst(part, one), _worst(part, other))
     allowed = 2 * bound if better <= 1 else 2 * WORSE * better * bound
-    same = (one == two) | (torch.isnan(one) & torch.isnan(two)) | ~torch.isfinite(bound)
-    return bool((same | ((one - two).abs() <= allowed)).all())  # False for NaN
+    same = (one == other) | (torch.isnan(one) & torch.isnan(other)) | ~torch.isfinite(bound)
+    return bool((same | ((one - other).abs() <= allowed)).all())  # False for NaN
 
 
-def _worst(computed: Tensor, exact: Pair, bound: Tensor) -> float:
+def _worst(part: Compared, computed: Tensor) -> float:
     """Return the largest finite ratio of an error to its bound."""
-    high, low = exact
-    ratio = ((computed - high) - low).abs() / bound
+    high, low = part.exact
+    ratio = ((computed - high) - low).abs() / part.bound
     return float(torch.where(torch.isfinite(ratio), ratio, torch.zeros_like(ratio)).amax())
 
 

@@ -7,45 +7,35 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import product
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from harness.cases.inputs import LAYOUTS, Inputs, copy_in_layout
-from harness.numerics.outputs import GRADIENTS, OUTPUTS, copies_of
-from harness.records import Direction, Status
+from harness.cases.inputs import Inputs, copy_in_layout
+from harness.records import Direction
 from harness.records.finding import RemarkKind
 from harness.run.call import ImplementationError
-from harness.verify.checks.calls import INPUTS, Call, elsewhere
+from harness.verify.checks.calls import INPUTS, Call
 from harness.verify.checks.contract_checks import (
     BLOCK,
     EVERY_SETTING,
     LONG,
-    LONG_TAIL,
     ONE_ROW,
     PADDED,
-    PATHS,
     SMALL,
     TAIL,
     TWO_AXES,
     check,
 )
-from harness.verify.scope import scope_of
 
 __all__ = [
     "SHARES_EARLIER_Y",
-    "accepts_every_layout",
-    "elements_do_not_overlap",
     "frees_memory_after_a_call",
     "frees_memory_without_collector",
     "gradients_do_not_share_dy",
-    "gradients_share_no_memory",
-    "respects_argument_strides",
-    "respects_negative_bit",
     "writes_only_its_results",
     "y_shares_no_memory",
 ]
@@ -54,11 +44,6 @@ SHARES_EARLIER_Y = "y shares the memory of an earlier y"
 
 Layout = Callable[[Tensor], Tensor]
 
-_NEGATED: dict[str, Layout] = {"negated": LAYOUTS["negated"]}
-_STRIDED: dict[str, Layout] = {
-    **{name: layout for name, layout in LAYOUTS.items() if name != "negated"},
-    "expanded_scalar": lambda tensor: tensor.new_ones(()).expand_as(tensor),
-}
 _BESIDE = 32  # elements: more than one vector of any CPU, and aligned as a new tensor is
 _CALLS = 4  # several: a workspace may be kept once, but no tensor per call
 
@@ -72,28 +57,6 @@ def y_shares_no_memory(call: Call) -> str | None:
     for name, tensor in call.given.items():
         if _share_memory(tensor, second):
             return f"y shares the memory of {name}"
-    return None
-
-
-@check(None, *PATHS)
-def elements_do_not_overlap(call: Call) -> str | None:
-    """No two elements of y or of a gradient have the same address.
-
-    Apart from that, strides are free. An expanded x is included because a result that copies its
-    strides would overlap.
-    """
-    own, directions = call.case.layout, dict.fromkeys([Direction.FORWARD, call.case.direction])
-    for layout, direction in product((own, "expanded"), directions):
-        try:
-            outputs = call.changed(layout=layout, direction=direction).outputs()
-        except ImplementationError:
-            if layout == own:
-                raise
-            continue  # the scope records which layouts the target declines
-        for name in OUTPUTS:
-            tensor = getattr(outputs, name)
-            if tensor is not None and _overlaps(tensor):
-                return f"elements of {name} overlap in memory, for an x in the layout {layout}"
     return None
 
 
@@ -244,82 +207,6 @@ def _keeps_copies(call: Call) -> bool:
         return sum(reference() is not None for reference in kept) >= _CALLS
 
 
-@check(None, SMALL, TWO_AXES, BLOCK, LONG_TAIL)
-def respects_argument_strides(call: Call) -> str | None:
-    """The strides of weight, bias and dy change no result.
-
-    The dy of y.sum() is one number, expanded; the dy behind a transposed y is transposed.
-    """
-    return _changes_with_layout(call, _STRIDED)
-
-
-@check(None, SMALL, TWO_AXES, BLOCK, LONG_TAIL, remark=RemarkKind.NEGATED_MISREAD)
-def respects_negative_bit(call: Call) -> str | None:
-    """Weight, bias and dy may have the negative bit set, as z.conj().imag has."""
-    found = _changes_with_layout(call, _NEGATED)
-    return None if found is None else f"ignores the negative bit of a tensor: {found}"
-
-
-@check(None, SMALL, TWO_AXES, remark=RemarkKind.DECLINES_LAYOUT)
-def accepts_every_layout(call: Call) -> str | None:
-    """Weight, bias and dy in another layout do not raise; the dy of y.sum() is expanded."""
-    scope = scope_of(call.target)
-    axes = {"dy": "grad_output", "weight or bias": "parameters"}
-    for argument, layout, tensors in _in_layouts(call, _STRIDED | _NEGATED):
-        if axes[argument] in scope.declined:
-            continue  # the scope records that the target declines layouts of it
-        try:
-            call.on(**tensors).outputs()
-        except ImplementationError as raised:
-            if raised.status is not Status.UNSUPPORTED:
-                return f"declines a {argument} in the layout {layout}: {raised}"
-    return None
-
-
-def _in_layouts(
-    call: Call, layouts: Mapping[str, Layout]
-) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
-    """Yield dy, or weight and bias, in each layout: in words, the layout's name, the tensors."""
-    dy = {} if call.inputs.dy is None else {"dy": call.dy}
-    groups = {"dy": dy, "weight or bias": call.parameters}
-    for (argument, given), (layout, lay) in product(groups.items(), layouts.items()):
-        if given:
-            yield argument, layout, {name: lay(tensor) for name, tensor in given.items()}
-
-
-def _changes_with_layout(call: Call, layouts: Mapping[str, Layout]) -> str | None:
-    """Return which output changes with the layout of which argument."""
-    for argument, layout, tensors in _in_layouts(call, layouts):
-        dense = call.on(**{name: elsewhere(tensor) for name, tensor in tensors.items()})
-        try:
-            expected = copies_of(dense.outputs())
-            outputs = call.on(**tensors).outputs()
-        except ImplementationError:
-            continue  # a layout that raises is declined
-        if name := dense.differs(expected, outputs):
-            return f"{name} changes with the layout of {argument}: {layout}"
-    return None
-
-
-@check(Direction.BACKWARD, *EVERY_SETTING)
-def gradients_share_no_memory(call: Call) -> str | None:
-    """A gradient changed in place changes no other gradient, nor y, dy or an argument."""
-    graph = call.graph()
-    outputs = graph.gradients()
-    named = {name: getattr(outputs, name) for name in GRADIENTS}
-    gradients = {name: gradient for name, gradient in named.items() if gradient is not None}
-    others = {name: leaf.detach() for name, leaf in graph.leaves.items()}
-    others |= {"y": outputs.y, "dy": graph.dy, **gradients}
-    for name, gradient in gradients.items():
-        before = {other: tensor.clone() for other, tensor in others.items() if other != name}
-        with suppress(RuntimeError):  # its elements overlap, which is another check's
-            gradient.add_(1)
-        for other, values in before.items():
-            if not torch.equal(others[other], values):
-                return f"{name} shares the memory of {other}"
-    return None
-
-
 @check(Direction.BACKWARD, ONE_ROW, remark=RemarkKind.SHARES_DY)
 def gradients_do_not_share_dy(call: Call) -> str | None:
     """With one row, dbias equals dy, and has its own memory all the same."""
@@ -329,14 +216,6 @@ def gradients_do_not_share_dy(call: Call) -> str | None:
         if leaf.grad is not None and _share_memory(leaf.grad, graph.dy):
             return f"{name}.grad shares the memory of dy where x has one row"
     return None
-
-
-def _overlaps(tensor: Tensor) -> bool:
-    """Whether two elements have one address."""
-    steps: tuple[int, ...] = tensor.stride()
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, steps, strict=True))
-    addresses = torch.arange(last + 1).as_strided(tensor.shape, steps)
-    return len(addresses.unique()) < tensor.numel()
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:

@@ -35,10 +35,8 @@ from implementations.torch_private import spin
 
 __all__ = [
     "is_correct_on_several_threads",
-    "is_correct_under_autocast",
     "is_safe_for_concurrent_callers",
     "is_unchanged_by_modes_of_the_caller",
-    "is_unchanged_in_inference_mode",
     "keeps_accuracy_under_autocast",
     "records_no_unwanted_graph",
     "repeated_calls_agree",
@@ -62,7 +60,6 @@ _LONG_CALLS = ((128, 256), (1030, 32))
 _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 # about 10 ms; trade-off: far above the time to launch a call, little beside the catalogue
 _SPINS = 20_000_000
-_AUTOCAST_LIMIT = 2.0**-4  # of the norm of y: sixteen roundings of bfloat16 (2^-8) in a row
 
 
 @check(Direction.FORWARD, *EVERY_SETTING)
@@ -249,17 +246,6 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD)
-def is_correct_under_autocast(call: Call) -> str | None:
-    """Under autocast, y is a LayerNorm to the accuracy of bfloat16."""
-    found = _under_autocast(call)
-    if found is not None:
-        plain, y = found[0].y, found[1].y
-        if not (plain - y).norm() <= _AUTOCAST_LIMIT * plain.norm():
-            return "y is wrong under torch.autocast, beyond the rounding of bfloat16"
-    return None
-
-
 @check(None, SMALL, BLOCK, LONG)
 def is_unchanged_by_modes_of_the_caller(call: Call) -> str | None:
     """The default dtype and the deterministic mode change no result."""
@@ -270,15 +256,4 @@ def is_unchanged_by_modes_of_the_caller(call: Call) -> str | None:
         outputs = call.outputs()
     if name := call.differs(expected, outputs):
         return f"{name} changes with the default dtype or in the deterministic mode"
-    return None
-
-
-@check(Direction.FORWARD)
-def is_unchanged_in_inference_mode(call: Call) -> str | None:
-    """torch.inference_mode changes no result."""
-    expected = copies_of(call.outputs())
-    with torch.inference_mode():
-        y = call.y().clone()
-    if call.differs(expected, Outputs(y=y.clone())):  # a normal tensor again
-        return "y changes under torch.inference_mode"
     return None

@@ -8,10 +8,13 @@ from torch import Tensor
 from verify_targets import CASE, case_in
 
 from harness.cases.inputs import make_inputs
+from harness.numerics.bounds import error_bound_of
+from harness.numerics.error_measurement import compared
+from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction
 from harness.run.attempt import attempt
-from harness.verify.checks.calls import Call, exact_outputs
+from harness.verify.checks.calls import Call
 from implementations import Algorithm, Implementation, native, one_pass
 
 DOUBLE = case_in("float64")  # so that a fraction of a bound can be represented
@@ -25,8 +28,11 @@ def differing(
 
 
 def exact_and_bound(case: Case = CASE) -> tuple[Tensor, Tensor]:
-    outputs = exact_outputs(native, case, make_inputs(case))
-    return outputs.exact["y"][0], outputs.bounds["y"]
+    inputs = make_inputs(case)
+    outputs = Outputs(y=torch.zeros_like(inputs.x))
+    bounds, reference = error_bound_of(native, case), Reference(inputs, case)
+    (part,) = compared(outputs, inputs, case, bounds, reference)
+    return part.exact[0], part.bound
 
 
 def test_two_results_within_their_bounds_agree() -> None:
