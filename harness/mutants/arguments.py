@@ -223,30 +223,45 @@ class Terms:
 Rule = Callable[[Terms], Gradients]
 
 
-def with_gradients(rows: Rows, rule: Rule) -> Tensor:
-    """Return the right y, whose gradients are those of ``rule``."""
-    y: Tensor = _ByRule.apply(rows.x, rows.weight, rows.bias, rows.eps, rule)  # type: ignore[no-untyped-call]
+def with_gradients(rows: Rows, rule: Rule, *, is_guarded: bool = True) -> Tensor:
+    """Return the right y, whose gradients are those of ``rule``.
+
+    Args:
+        rows: the arguments.
+        rule: gives the gradients.
+        is_guarded: whether autograd is told what is kept for the backward.
+    """
+    tensors = rows.x, rows.weight, rows.bias
+    y: Tensor = _ByRule.apply(*tensors, rows.eps, rule, is_guarded)  # type: ignore[no-untyped-call]
     return y
 
 
 class _ByRule(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, rule: Rule
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+        rule: Rule,
+        is_guarded: bool,
     ) -> Tensor:
-        ctx.save_for_backward(x, weight, bias)
+        ctx.kept = None if is_guarded else (x, weight, bias)
+        if is_guarded:
+            ctx.save_for_backward(x, weight, bias)
         ctx.eps, ctx.rule = eps, rule
         return Rows(x, weight, bias, eps).y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias = ctx.saved_tensors
+        x, weight, bias = ctx.kept or ctx.saved_tensors
         rows = Rows(x, weight, bias, ctx.eps)
         scale = x.new_ones(x.shape[1]) if weight is None else weight.to(x.dtype)
         found = ctx.rule(Terms(dy.to(x.dtype), x, rows.mean, rows.rstd, scale, ctx.eps))
         dweight = None if weight is None else found.dweight.to(weight.dtype)
         dbias = None if bias is None else found.dbias.to(bias.dtype)
-        return found.dx, dweight, dbias, None, None
+        return found.dx, dweight, dbias, None, None, None
 
 
 def with_gradient(tensor: Tensor, alter: Callable[[Tensor], Tensor]) -> Tensor:

@@ -27,7 +27,9 @@ from harness.mutants.arguments import (
 )
 from harness.mutants.conditions import CONDITIONS, CallCondition, conditions_of
 from harness.mutants.mutant import (
+    DTYPES,
     HALVES,
+    Memory,
     Mutant,
     evenly_spaced,
     in_portions,
@@ -51,131 +53,119 @@ def one_pass_in_the_backward(terms: Terms) -> Gradients:
     return replace(terms, rstd=torch.rsqrt(variance.clamp(min=0) + terms.eps)).right
 
 
+def _tail_of_8_left_out(rows: Rows) -> Tensor:
+    """Leaves the last 8 elements of each row out of the statistics."""
+    return rows.with_statistics_of(rows.x[:, :-8])
+
+
+def _last_y_kept(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps the y of the last call."""
+    y = call.y
+    memory["y"] = y.detach()
+    return y
+
+
 def _in_portions_of_16384(rows: Rows) -> Tensor:
+    """Sums dweight and dbias of portions of 16384 rows in the dtype of the parameters."""
     return in_portions(rows, 1 << 14)  # a quarter of the rows that a 16-bit index counts
 
 
 def _parameters_in_dtype_of_x(call: LayerNormCall) -> Tensor:
+    """Rounds weight and bias to the dtype of x."""
     return call.with_parameters(partial(rounded_to, call.x.dtype)).y
 
 
 def _x_read_from_memory(call: LayerNormCall) -> Tensor:
+    """Reads x as if it were contiguous."""
     return changed(call, "x", read_from_memory).y
 
 
 def _x_taken_for_evenly_spaced(call: LayerNormCall) -> Tensor:
+    """Uses the stride of the last batch axis as the distance between all rows of x."""
     return changed(call, "x", evenly_spaced).y
 
 
 def _no_dx(call: LayerNormCall) -> Tensor:
+    """Returns zeros as dx."""
     return changed(call, "x", without_gradient).y
 
 
 def _no_dweight(call: LayerNormCall) -> Tensor:
+    """Returns zeros as dweight."""
     return changed(call, "weight", without_gradient).y
 
 
 def _no_dbias(call: LayerNormCall) -> Tensor:
+    """Returns zeros as dbias."""
     return changed(call, "bias", without_gradient).y
 
 
 # --- the rows ------------------------------------------------------------------------------------
 
 
-def _row(name: str, wrong: Callable[..., Any], where: str, mistake: str, **fields: Any) -> Mutant:
+def _row(name: str, wrong: Callable[..., Any], where: str, **fields: Any) -> Mutant:
     """Return the mutant of a function under conditions, which a semicolon separates."""
-    conditions = conditions_of(*where.split("; "))
-    return replace(mutant_of(wrong), name=name, mistake=mistake, where=conditions, **fields)
+    base, conditions = mutant_of(wrong), conditions_of(*where.split("; "))
+    mistake = f"{base.mistake} (only where: {where})"
+    return replace(base, name=name, mistake=mistake, where=conditions, **fields)
 
-
-_WIDE = frozenset({"float32", "float64"})
 
 CONDITIONAL: tuple[Mutant, ...] = (
     # for some sizes, parameters and modes
-    _row("bias_ignored_without_weight", values.bias_ignored, "there is no weight",
-         "does not add the bias where there is no weight"),
-    _row("weight_ignored_without_bias", values.weight_ignored, "there is no bias",
-         "does not multiply by the weight where there is no bias"),
-    _row("one_pass_in_long_rows", values.one_pass_clamped, "N > 4096",
-         "computes the variance of rows over 4096 as E[x^2] - E[x]^2, clamped at 0"),
-    _row("last_of_odd_rows_dropped", last_element_left_out, "N % 2 != 0",
-         "leaves the last element out of the statistics where N is odd"),
+    _row("bias_ignored_without_weight", values.bias_ignored, "there is no weight"),
+    _row("weight_ignored_without_bias", values.weight_ignored, "there is no bias"),
+    _row("one_pass_in_long_rows", values.one_pass_clamped, "N > 4096"),
+    _row("last_of_odd_rows_dropped", last_element_left_out, "N % 2 != 0"),
+    _row("tail_dropped_at_2048", _tail_of_8_left_out, "N is 2048"),
     _row("bias_ignored_without_weight_in_vectors", values.bias_ignored,
-         "there is no weight; N % 4 == 0",
-         "does not add the bias where there is no weight and N is a multiple of 4"),
+         "there is no weight; N % 4 == 0"),
     _row("parameters_rounded_in_vectors", _parameters_in_dtype_of_x, "the last axis % 4 == 0",
-         "rounds weight and bias to the dtype of x where N is a multiple of 4",
          dtypes=HALVES),
-    _row("row_index_of_16_bits_in_vectors", kernel.row_index_of_16_bits, "N % 4 == 0",
-         "does not write rows from the 65537th on where N is a multiple of 4"),
+    _row("row_index_of_16_bits_in_vectors", kernel.row_index_of_16_bits, "N % 4 == 0"),
     _row("rounded_to_a_half_default_dtype", values.rounded_through_float16,
-         "the default dtype is float16",
-         "rounds y to the default dtype of the process where that is float16",
-         dtypes=_WIDE),
-    _row("unbiased_in_the_deterministic_mode", values.unbiased_variance, "deterministic mode",
-         "divides the variance by N - 1 in PyTorch's deterministic mode"),
+         "the default dtype is float16", dtypes=DTYPES - HALVES),
+    _row("unbiased_in_the_deterministic_mode", values.unbiased_variance, "deterministic mode"),
     # in inference
-    _row("strides_ignored_in_inference", _x_read_from_memory, "no gradient mode",
-         "reads x as if it were contiguous where no gradient is recorded"),
+    _row("strides_ignored_in_inference", _x_read_from_memory, "no gradient mode"),
     _row("last_axis_only_in_inference", values.last_axis_only,
-         "no gradient mode; several normalized axes",
-         "normalises over the last axis only where no gradient is recorded"),
+         "no gradient mode; several normalized axes"),
     _row("promoted_in_inference", kernel.promoted_by_parameters,
-         "no gradient mode; there is a weight",
-         "returns y in the dtype of the weight where no gradient is recorded"),
+         "no gradient mode; there is a weight"),
     _row("rows_beyond_32_unwritten_in_inference", kernel.rows_beyond_32_unwritten,
-         "no gradient mode; rows > 31",
-         "leaves 0 in the rows beyond a multiple of 32 where no gradient is recorded"),
-    _row("eps_at_least_1e_6_in_inference", values.eps_always_1e_6, "no gradient mode; eps < 1e-6",
-         "adds at least 1e-6 instead of eps where no gradient is recorded"),
+         "no gradient mode; rows > 31"),
+    _row("eps_at_least_1e_6_in_inference", values.eps_always_1e_6, "no gradient mode; eps < 1e-6"),
     # in one layout
-    _row("rows_taken_for_evenly_spaced", _x_taken_for_evenly_spaced, "one normalized axis",
-         "uses the stride of the last batch axis as the distance between all rows of x"),
+    _row("rows_taken_for_evenly_spaced", _x_taken_for_evenly_spaced, "one normalized axis"),
     _row("transposed_square_read_in_order_of_memory", _x_read_from_memory,
-         "x is a transposed square",
-         "reads an x of as many rows as elements per row in order of memory"),
+         "x is a transposed square"),
     _row("axes_of_parameters_in_order_of_memory", kernel.parameter_strides_ignored,
-         "several normalized axes",
-         "reads weight and bias of several axes as if they were contiguous"),
+         "several normalized axes"),
     # of gradients
-    _row("dbias_zero_without_weight_in_vectors", _no_dbias, "there is no weight; N % 4 == 0",
-         "returns zeros as dbias where there is no weight and N is a multiple of 4"),
-    _row("weight_of_ones_gets_no_gradient", _no_dweight, "every weight is 1",
-         "returns zeros as dweight where every weight is 1, as before the first step of training"),
+    _row("dbias_zero_without_weight_in_vectors", _no_dbias, "there is no weight; N % 4 == 0"),
+    # as before the first step of training
+    _row("weight_of_ones_gets_no_gradient", _no_dweight, "every weight is 1"),
     _row("portions_of_16384_added_in_parameter_dtype", _in_portions_of_16384,
-         "a parameter is bfloat16",
-         "sums dweight and dbias of portions of 16384 rows in bfloat16 where the parameters are",
-         dtypes=frozenset({"bfloat16"})),
-    _row("frozen_weight_stops_dx", _no_dx, "the weight is frozen",
-         "returns zeros as dx where weight requires no gradient"),
-    _row("frozen_x_stops_dweight", _no_dweight, "x is frozen",
-         "returns zeros as dweight where x requires no gradient, as in a first layer"),
-    _row("recorded_for_x_alone", gradient.detached, "x is frozen",
-         "returns y without a gradient where x requires no gradient"),
-    _row("computed_x_gets_no_gradient", _no_dx, "x is not a leaf",
-         "returns zeros as dx where another operation computed x"),
+         "a parameter is bfloat16", dtypes=frozenset({"bfloat16"})),
+    _row("frozen_weight_stops_dx", _no_dx, "the weight is frozen"),
+    _row("frozen_x_stops_dweight", _no_dweight, "x is frozen"),  # as in a first layer
+    _row("recorded_for_x_alone", gradient.detached, "x is frozen"),
+    _row("computed_x_gets_no_gradient", _no_dx, "x is not a leaf"),
     # of the contract: beyond a threshold of a size, or in one layout, where kernels have another
     # workspace or save other tensors. To every check that runs at one small size they are right
     _row("output_buffer_reused_for_long_rows", effects.output_buffer_reused,
-         "the last axis > 1024",
-         "returns the same memory from every call with rows over 1,024 elements"),
+         "the last axis > 1024"),
+    _row("last_y_of_long_rows_kept", _last_y_kept, "the last axis > 1024"),
     _row("gradient_buffer_reused_for_a_tail", gradient.gradient_buffer_reused,
-         "the last axis % 4 != 0",
-         "returns dweight in the same memory every time where the last axis is no multiple of 4"),
+         "the last axis % 4 != 0"),
     _row("statistics_of_the_latest_forward_of_many_rows",
-         gradient.statistics_of_the_latest_forward, "the first axis > 128",
-         "keeps mean and rstd in memory that the next forward overwrites, if x has over 128 rows"),
+         gradient.statistics_of_the_latest_forward, "the first axis > 128"),
     _row("another_gradient_when_recorded_for_whole_warps", gradient.another_gradient_when_recorded,
-         "the last axis % 64 == 0",
-         "halves dx where the backward is recorded and the last axis is a multiple of 64"),
+         "the last axis % 64 == 0"),
     _row("used_up_by_the_backward_of_several_axes", gradient.used_up_by_the_backward,
-         "several normalized axes",
-         "overwrites what a second backward needs where several axes are normalised"),
-    _row("frozen_weight_stops_dx_of_a_batch", _no_dx, "the weight is frozen; x has three axes",
-         "returns zeros as dx where weight requires no gradient and x has three axes"),
+         "several normalized axes"),
+    _row("frozen_weight_stops_dx_of_a_batch", _no_dx, "the weight is frozen; x has three axes"),
     _row("frozen_x_stops_dweight_of_strided_rows", _no_dweight,
-         "x is frozen; x is not contiguous",
-         "returns zeros as dweight where x requires no gradient and is not contiguous"),
+         "x is frozen; x is not contiguous"),
 )  # fmt: skip
 
 

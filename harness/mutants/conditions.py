@@ -272,6 +272,7 @@ _TABLE: tuple[_Row, ...] = (
 _OF_SINGLE_MUTANTS: tuple[_Row, ...] = (
     ("", "gradient_mode", lambda f: torch.is_grad_enabled(), {"no gradient mode": _NO}),
     ("", "rows", lambda f: f.rows, {"rows > 31": _least(32)}),
+    ("", "hidden", lambda f: f.hidden, {"N is 2048": _is(2048)}),
     ("", "first_axis", lambda f: f.x.shape[0], {"the first axis > 128": _least(129)}),
     ("", "last_axis", lambda f: f.x.shape[-1],
      {"the last axis > 1024": _least(1025), "the last axis % 4 == 0": (Relation.MULTIPLE, 4),

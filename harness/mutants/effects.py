@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +35,6 @@ from harness.records.finding import RemarkKind
 
 # of llm.c pull request 852: as many calls as a check makes, fewer than a timing makes
 _RIGHT_CALLS = 10
-_BLOCK = 1024  # the most threads of a block
 _MOST_KEPT = 1 << 12  # elements; larger ones would fill the memory
 _VARIABLE = "LAYER_NORM_OF_THE_SELF_TEST"
 
@@ -216,14 +213,6 @@ def last_x_kept(call: LayerNormCall, memory: Memory) -> Tensor:
     return call.y
 
 
-def last_y_of_long_rows_kept(call: LayerNormCall, memory: Memory) -> Tensor:
-    """Keeps the y of the last call whose rows have over 1,024 elements."""
-    y = call.y
-    if call.x.shape[-1] > _BLOCK:
-        memory["y"] = y.detach()
-    return y
-
-
 def last_dy_kept(call: LayerNormCall, memory: Memory) -> Tensor:
     """Keeps the dy of the last backward."""
     return then(call.y, lambda dy: memory.update(dy=dy.detach()))
@@ -286,23 +275,13 @@ def _after_a_call(change: Callable[[], object], call: LayerNormCall, memory: Mem
 
 
 _CHANGES: tuple[tuple[str, str, Callable[[], object]], ...] = (
-    ("matrix_precision_lowered", 'sets the precision of float32 matrix products to "high"',
-     lambda: torch.set_float32_matmul_precision("high")),
-    ("tf32_of_convolutions_switched_off", "switches TF32 off in convolutions",
-     lambda: setattr(torch.backends.cudnn, "allow_tf32", False)),
-    ("benchmark_mode_switched_on", "switches cuDNN's benchmark mode on",
-     lambda: setattr(torch.backends.cudnn, "benchmark", True)),
     ("one_thread_left", "sets the number of threads to 1 and leaves it there",
      lambda: torch.set_num_threads(1)),
     ("warnings_ignored", "ignores every warning from now on",
      lambda: warnings.simplefilter("ignore")),
-    ("numpy_errors_ignored", "ignores NumPy's floating-point errors from now on",
-     lambda: np.seterr(all="ignore")),
     ("environment_variable_set", "sets an environment variable",
      lambda: os.environ.__setitem__(_VARIABLE, "1")),
     ("pythons_generator_seeded", "seeds Python's random numbers", lambda: random.seed(0)),
-    ("numpys_generator_used", "draws from NumPy's random numbers", lambda: np.random.rand()),
-    ("recursion_limit_raised", "raises the recursion limit", lambda: sys.setrecursionlimit(20_000)),
     ("autocast_left_on", "switches autocast on and leaves it on",
      lambda: torch.set_autocast_enabled("cuda", True)),
     ("default_dtype_left_wide", "sets the default dtype to float64 and leaves it there",

@@ -5,9 +5,7 @@ Some gradients are right only if all are computed, once, directly after the forw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,16 +42,6 @@ _TILE = (64, 128)  # rows and columns of a tile of the sums over rows
 def dx_without_mean_of_dy(terms: Terms) -> Gradients:
     """Leaves mean(g) out of dx."""
     return terms.with_dx(terms.g - terms.xhat * terms.mean_g_xhat)
-
-
-def dx_with_mean_of_dy_added(terms: Terms) -> Gradients:
-    """Adds mean(g) in dx instead of subtracting it."""
-    return terms.with_dx(terms.g + terms.mean_g - terms.xhat * terms.mean_g_xhat)
-
-
-def dx_with_mean_of_dy_twice(terms: Terms) -> Gradients:
-    """Subtracts mean(g) twice in dx."""
-    return terms.with_dx(terms.g - 2 * terms.mean_g - terms.xhat * terms.mean_g_xhat)
 
 
 def dx_without_projection(terms: Terms) -> Gradients:
@@ -274,50 +262,23 @@ def detached(call: LayerNormCall) -> Tensor:
 # --- what is kept between the passes -------------------------------------------------------------
 
 
-class _Again(torch.autograd.Function):
-    """Runs the forward once more in the backward, on what it kept, which it may overwrite."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, overwrites: bool, shape: Sequence[int], eps: float, *inputs: Tensor | None
-    ) -> Tensor:
-        ctx.overwrites, ctx.shape, ctx.eps, ctx.kept = overwrites, shape, eps, inputs
-        if overwrites:
-            ctx.kept = tuple(None if tensor is None else tensor.clone() for tensor in inputs)
-        x, weight, bias = inputs
-        assert x is not None
-        return LayerNormCall(x, shape, weight, bias, eps).y
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias = inputs = [
-            None if tensor is None else tensor.detach().requires_grad_(is_needed)
-            for tensor, is_needed in zip(ctx.kept, ctx.needs_input_grad[3:], strict=True)
-        ]
-        assert x is not None
-        with torch.enable_grad():
-            LayerNormCall(x, ctx.shape, weight, bias, ctx.eps).y.backward(dy)
-        if ctx.overwrites:
-            ctx.kept[0].zero_()
-        return None, None, None, *(None if tensor is None else tensor.grad for tensor in inputs)
-
-
-def _run_again(call: LayerNormCall, *, overwrites: bool) -> Tensor:
-    y: Tensor = _Again.apply(  # type: ignore[no-untyped-call]
-        overwrites, call.normalized_shape, call.eps, call.x, call.weight, call.bias
-    )
-    return y
-
-
 @with_fields(remark=RemarkKind.CHANGES_UNNOTICED)
-def inputs_kept_unguarded(call: LayerNormCall) -> Tensor:
+def inputs_kept_unguarded(rows: Rows) -> Tensor:
     """Keeps its inputs without save_for_backward, so that later changes to them go unnoticed."""
-    return _run_again(call, overwrites=False)
+    return with_gradients(rows, lambda terms: terms.right, is_guarded=False)
 
 
-def used_up_by_the_backward(call: LayerNormCall) -> Tensor:
+def used_up_by_the_backward(rows: Rows) -> Tensor:
     """Overwrites in its backward what a second backward needs."""
-    return _run_again(call, overwrites=True)
+    kept = rows.x.detach().clone()
+
+    @torch.no_grad()
+    def once(terms: Terms) -> Gradients:
+        right = replace(terms, x=kept).right
+        kept.zero_()
+        return right
+
+    return with_gradients(rows, once)
 
 
 def gradient_buffer_reused(call: LayerNormCall, memory: Memory) -> Tensor:

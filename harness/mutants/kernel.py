@@ -27,7 +27,6 @@ VECTOR = 4  # elements of a 16-byte load of float32
 WARP = 32  # lanes of a warp, and rows of a block
 INDEX_LIMIT = 1 << 16  # number of rows that a 16-bit index can address
 _BLOCK = 1024  # maximum threads per block in CUDA, and so a common tile width
-_SPECIAL = 2048  # a width that has a kernel of its own
 _CHUNK = 64  # elements per chunk; the moments of the chunks are combined
 _AT_ONCE = 1 << 20  # elements that are processed at once
 
@@ -99,11 +98,6 @@ def between_chunks_lost(rows: Rows) -> Tensor:
 def weight_off_by_one(rows: Rows) -> Tensor:
     """Multiplies each element by the weight of its neighbour."""
     return changed(rows, "weight", lambda weight: weight.roll(1)).y
-
-
-def tail_dropped_at_2048(rows: Rows) -> Tensor:
-    """Leaves the last 8 elements out of the statistics where N is 2048."""
-    return rows.with_statistics_of(rows.x[:, :-8]) if rows.hidden == _SPECIAL else rows.y
 
 
 # --- across rows ---------------------------------------------------------------------------------

@@ -30,13 +30,6 @@ def unbiased_variance(rows: Rows) -> Tensor:
     return rows.normalised_by(rows.mean, rows.unbiased_variance)
 
 
-def unbiased_variance_without_weight(rows: Rows) -> Tensor:
-    """Divides the variance by N-1 instead of N, and does not multiply by the weight."""
-    unweighted = replace(rows, weight=None)
-    y = unweighted.normalised_by(rows.mean, rows.unbiased_variance)
-    return scale_and_shift(y, None, _unused(rows.weight))
-
-
 def eps_outside_the_root(rows: Rows) -> Tensor:
     """Adds eps to the standard deviation instead of the variance."""
     return rows.affine(rows.deviation / (rows.variance.sqrt() + rows.eps))
