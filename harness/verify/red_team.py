@@ -43,8 +43,8 @@ from harness.mutants import (
 )
 from harness.records import Affine, Case, Status
 from harness.run.attempt import attempt
+from harness.verify.case_results import explanations, running_sum_claims
 from harness.verify.cases.plan import planned_cases
-from harness.verify.running_sums import explanations, running_sum_claims
 from implementations import adopt
 from implementations.contract import Algorithm, Implementation
 
@@ -133,7 +133,7 @@ class _Failure:
     in_gradients: bool
     """Whether a gradient is wrong, not y alone."""
     claims: frozenset[Algorithm]
-    """Running sums that explain the failure (:mod:`harness.verify.running_sums`)."""
+    """Running sums that explain the failure (:mod:`harness.verify.case_results`)."""
 
 
 class Board:

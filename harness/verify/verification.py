@@ -17,7 +17,7 @@ from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.run.attempt import Judged, attempt
 from harness.run.call import ContractViolationError, ImplementationError
 from harness.run.integrity import TamperingError, Trusted
-from harness.verify.case_results import CaseResults
+from harness.verify.case_results import CaseResults, running_sum_claims
 from harness.verify.cases.plan import PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
@@ -26,7 +26,6 @@ from harness.verify.checks.memory import SHARES_EARLIER_Y, y_shares_no_memory
 from harness.verify.find_scope import find_scope
 from harness.verify.grade import GRADED_SHAPE, Grade, grade
 from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.running_sums import running_sum_claims
 from harness.verify.scope import Scope, fitted, scope_of, within_scope
 from harness.verify.why import causes_of
 from implementations.contract import Implementation, UnsupportedError

@@ -17,7 +17,7 @@ from harness.cases.inputs import UnrepresentableError
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
 from harness.records.refusal import Refusal
-from harness.run.fleet import EndedError, Fleet, HarnessError, WorkerInfo, why_unresolved
+from harness.run.fleet import EndedError, Fleet, HarnessError, why_unresolved
 from harness.verify.case_results import Count
 from harness.verify.cases.plan import PlannedCase
 from harness.verify.explain import Explanation, explain
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INTERRUPTED",
-    "check_device",
-    "check_targets",
     "explain_in_worker",
     "verdicts_of",
     "verify_in_worker",
@@ -102,8 +100,19 @@ def verdicts_of(
     left = deque(targets)
     while left:
         with Fleet() as fleet:
-            check_device(options.device, fleet.info)
-            check_targets(fleet, targets, tuple(options.init.items()))
+            device, counts, why_not = (
+                options.device,
+                fleet.info.device_counts,
+                fleet.info.unavailable,
+            )
+            if device in why_not:
+                raise Refusal(f"device {device!r} cannot be used: {why_not[device]}")
+            if device not in counts:
+                known = ", ".join((*counts, *why_not))
+                raise Refusal(f"no device named {device!r}; known: {known}")
+            init = tuple(options.init.items())
+            if unresolved := fleet.unresolved(targets, init, why_unverifiable):
+                raise Refusal("\n".join(unresolved))
             while left:
                 target = left.popleft()
                 try:
@@ -116,29 +125,6 @@ def verdicts_of(
                     return
                 if options.huge_bytes is not None:  # a worker process never gives its memory back
                     break
-
-
-def check_device(device: str, info: WorkerInfo) -> None:
-    """Refuse a device that does not exist or cannot be used.
-
-    Raises:
-        Refusal: names the devices that exist.
-    """
-    known = (*info.device_counts, *info.unavailable)
-    if device not in known:
-        raise Refusal(f"no device named {device!r}; known: {', '.join(known)}")
-    if device in info.unavailable:
-        raise Refusal(f"device {device!r} cannot be used: {info.unavailable[device]}")
-
-
-def check_targets(fleet: Fleet, targets: Sequence[str], init: Init = ()) -> None:
-    """Refuse targets that cannot be found or imported.
-
-    Raises:
-        Refusal: says why, for each of them.
-    """
-    if unresolved := fleet.unresolved(targets, init, why_unverifiable):
-        raise Refusal("\n".join(unresolved))
 
 
 def _verdict_of(fleet: Fleet, target: str, options: VerifyOptions, timeout_s: float) -> Verdict:

@@ -9,8 +9,7 @@ import running_sums
 from harness.records import Case, Status
 from harness.records.finding import Severity
 from harness.run.attempt import Judged
-from harness.verify.case_results import CaseResults
-from harness.verify.running_sums import running_sum_claims
+from harness.verify.case_results import CaseResults, running_sum_claims
 from implementations import Algorithm, adopt
 
 CASE = Case(implementation="target", shape=(3, 1000))

@@ -18,9 +18,8 @@ from harness.records import Case, Status
 from harness.records.finding import RemarkKind
 from harness.run.attempt import Judged, attempt
 from harness.verify import verify, verify_case
-from harness.verify.case_results import CaseResults
+from harness.verify.case_results import CaseResults, claimed_bound, explanations, running_sum_claims
 from harness.verify.result import Verdict
-from harness.verify.running_sums import claimed_bound, explanations, running_sum_claims
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="target", shape=(3, 1000), distribution="constant")
