@@ -94,10 +94,10 @@ def test_a_bound_is_tested_by_a_pin_of_its_first_version(
 @pytest.mark.parametrize(
     ("source", "fails"),
     [
-        ((ROOT / "harness" / "cli" / "arguments.py").read_text(), False),
+        ((ROOT / "harness" / "cli" / "options.py").read_text(), False),
         ("import click\nclass Name(click.ParamType[str]): ...", True),
     ],
-    ids=["harness/cli/arguments.py", "one that would fail"],
+    ids=["harness/cli/options.py", "one that would fail"],
 )
 def test_the_argument_types_work_without_a_generic_paramtype_in_click(
     monkeypatch: pytest.MonkeyPatch, source: str, fails: bool
@@ -107,7 +107,7 @@ def test_the_argument_types_work_without_a_generic_paramtype_in_click(
 
     monkeypatch.setattr(click.ParamType, "__class_getitem__", classmethod(refuse), raising=False)
     with pytest.raises(TypeError) if fails else nullcontext():
-        exec(compile(source, "arguments.py", "exec"), {"__name__": "arguments"})
+        exec(compile(source, "options.py", "exec"), {"__name__": __name__})
 
 
 def test_the_licence_text_is_complete() -> None:

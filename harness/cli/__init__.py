@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import click
 
-from harness.cli.ab import ab
-from harness.cli.check import check
-from harness.cli.choose import choose
-from harness.cli.compare import compare
 from harness.cli.exit_code import CommandGroup
-from harness.cli.explain import explain
-from harness.cli.export import export
-from harness.cli.history import history
-from harness.cli.import_results import import_results
+from harness.cli.gates import ab, check, compare
 from harness.cli.list import list_
-from harness.cli.merge import merge
-from harness.cli.report import report
+from harness.cli.results import choose, export, history, import_results, merge, report
 from harness.cli.run import run
-from harness.cli.verify import verify
+from harness.cli.verify import explain, verify
 
 __all__ = ["main"]
 

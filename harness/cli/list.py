@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cases import AXES
+from harness.cli.options import json_option
 
 if TYPE_CHECKING:  # torch is imported only when implementations are listed
     from implementations import Implementation
-
-__all__ = ["CATALOGUE", "list_"]
 
 
 def _implementations() -> dict[str, str]:
@@ -83,7 +82,7 @@ CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
 
 @click.command(name="list")
 @click.argument("kind", default="all", type=click.Choice(["all", *CATALOGUE]), metavar="[KIND]")
-@click.option("--json", "as_json", is_flag=True, help="print names and descriptions as JSON")
+@json_option
 def list_(kind: str, as_json: bool) -> None:
     """What can be run: implementations, presets, distributions, ...
 

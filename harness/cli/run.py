@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.arguments import (
+from harness.cli.exit_code import ExitCode, announce, print_error
+from harness.cli.options import (
     DURATION,
     MACHINE,
+    RESULTS,
     SHARD,
+    SweepChoice,
     Words,
-    max_condition_option,
+    flag,
+    json_option,
+    option,
+    read_run,
+    sweep_options,
     time_budget_option,
+    typed_command,
 )
-from harness.cli.exit_code import ExitCode, announce, print_error
-from harness.cli.report import write_page
-from harness.cli.run_files import PATH, check_results_name, read_run, typed_command
-from harness.cli.sweep_options import SweepChoice, sweep_options
+from harness.cli.results import write_page
 from harness.records.refusal import Refusal
 from harness.records.text import count
 
@@ -38,63 +43,35 @@ if TYPE_CHECKING:
 
 _STARTED = monotonic()
 # results that a user may not want; a failure, such as a crash, fails the run in any case
-FAIL_ON = ("wrong", "out_of_guarantee", "unsupported", "out_of_memory")
+FAIL_ON = Words(("wrong", "out_of_guarantee", "unsupported", "out_of_memory"), is_closed=True)
 
 
 @click.command()
 @sweep_options("quick")
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="FILE.parquet",
-    help="the results file  [default: results/NAME-TIME.parquet]",
-)
-@click.option(
-    "--resume", is_flag=True, help="continue the run in --out; finished cases are not run again"
-)
-@click.option("--report", "with_report", is_flag=True, help="also write the HTML page")
-@max_condition_option("of the choice on the page: ")
-@click.option("--shard", type=SHARD, help="run only part i of n of the cases, such as 2/4")
-@click.option(
-    "--on",
-    type=MACHINE,
-    help="run on the nodes of a Ray cluster, such as ray:10.0.0.1:6379; needs the extra ray",
-)
+@option("--out", "the results file  [default: results/NAME-TIME.parquet]", RESULTS)
+@flag("--resume", "continue the run in --out; finished cases are not run again")
+@flag("--report with_report", "also write the HTML page")
+@option("--shard", "run only part i of n of the cases, such as 2/4", SHARD)
+@option("--on", "run on the nodes of a Ray cluster; needs the extra ray", MACHINE)
 @time_budget_option
-@click.option(
-    "--case-timeout",
-    "case_timeout_s",
-    type=DURATION,
-    help="end a case that takes longer  [default: timeout_s of the sweep, usually 2m]",
-)
-@click.option(
-    "--processes",
-    type=click.IntRange(1, 40),
-    metavar="N",
-    help="time each case in N processes; the interval then covers the differences between "
-    "processes  [default: 1]",
-)
-@click.option(
-    "--instructions",
-    is_flag=True,
-    help="also count the CPU instructions per call; needs valgrind",
-)
-@click.option(
+@option("--case-timeout case_timeout_s", "end a case after this time  [default: 2m]", DURATION)
+@option("--processes", "time each case in N processes", click.IntRange(1, 40), metavar="N")
+@flag("--instructions", "also count the CPU instructions per call; needs valgrind")
+@option(
     "--fail-on",
-    type=Words(FAIL_ON, is_closed=True),
+    f"exit with 1 for these statuses: {', '.join(FAIL_ON.known)}",
+    FAIL_ON,
     multiple=True,
-    help=f"exit with 1 if a case has one of these statuses: {', '.join(FAIL_ON)}",
 )
-@click.option("--dry-run", is_flag=True, help="print the id of each case, and measure nothing")
-@click.option("--verbose", is_flag=True, help="print a row for every case, however many there are")
-@click.option("--quiet", is_flag=True, help="print the results, but no progress")
-@click.option("--json", "as_json", is_flag=True, help="print the outcome as JSON")
+@flag("--dry-run", "print the id of each case, and measure nothing")
+@flag("--verbose", "print a row for every case, however many there are")
+@flag("--quiet", "print the results, but no progress")
+@json_option
 def run(
     choice: SweepChoice,
     out: Path | None,
     resume: bool,
     with_report: bool,
-    max_condition: float,
     shard: tuple[int, int] | None,
     on: str | None,
     time_budget_s: float | None,
@@ -120,17 +97,16 @@ def run(
     """
     if on is not None and instructions:
         raise click.UsageError("--instructions is for this machine; leave out --on")
-    if out is None:
-        if resume:
-            raise click.UsageError("--resume needs --out, the results file to continue")
-        out = Path("results") / f"{choice.name}-{datetime.now():%Y%m%d-%H%M%S}.parquet"
-    check_results_name("--out", out)
+    if resume and out is None:
+        raise click.UsageError("--resume needs --out, the results file to continue")
+    out = out or Path("results") / f"{choice.name}-{datetime.now():%Y%m%d-%H%M%S}.parquet"
     if not (quiet or dry_run):
         announce(f"measuring {choice.name}; results go to {out}")
     # its process imports torch while the sweep is read
     with _fleet(on) as fleet:
-        from harness.cli.terminal import RunProgress
+        from harness.cli.terminal import RunProgress, print_records
         from harness.run.session import Session, plan, run_session
+        from harness.run.text import outcome_as_plain, outcome_lines
 
         sweep = choice.load()
         given = {"processes": processes, "timeout_s": case_timeout_s}
@@ -163,17 +139,13 @@ def run(
     page, no_page = None, ""
     if with_report and outcome.results.records:
         try:
-            page = write_page([read_run(outcome.path)], [out], max_condition=max_condition)
+            page = write_page([read_run(outcome.path)], [out])
         except Refusal as refusal:  # the results are printed nevertheless
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
-    from harness.run.text import outcome_as_plain, outcome_lines
-
     statuses = tuple(dict.fromkeys(sum(fail_on, ())))
     if as_json:
         click.echo(json.dumps(outcome_as_plain(outcome, page, statuses)))
     else:
-        from harness.cli.terminal import print_records
-
         shown = read_run(outcome.path, samples=False) if verbose else outcome.results
         print_records(shown.records, every=verbose)
         for line in outcome_lines(outcome, page, statuses, verbose=verbose):
@@ -224,26 +196,23 @@ def _print_failures(
 
     records, code = outcome.results.records, None
     if outcome.left:
-        verb = "was" if outcome.left == 1 else "were"
-        print_error(f"{count(outcome.left, 'case')} {verb} not started; continue with")
+        print_error(f"cases not started: {outcome.left:,}; continue with")
         click.echo(f"  {_command_to_continue(out)}", err=True)
-    not_measured = ""
-    if not records:
-        why = "the time budget was spent" if outcome.left else "this part of the sweep has no case"
-        not_measured = f"nothing was measured: {why}"
-    elif not outcome.measured:
-        not_measured = "nothing was measured; the reasons are above"
+    if not outcome.measured:
+        why = "this part of the sweep has no case"
+        if outcome.left:
+            why = "the time budget was spent"
+        print_error(f"nothing was measured: {'the reasons are above' if records else why}")
+        code = ExitCode.NOT_MEASURED
     elif outcome.failed:
         failures = status_counts([record for record in records if record.status.is_failure])
         listed = ", ".join(f"{number} {status}" for status, number in failures.items())
         could_not = f"{count(outcome.failed, 'case')} could not be measured"
-        not_measured = f"{could_not} ({listed}); the reasons are above"
-    if not_measured:
-        print_error(not_measured)
+        print_error(f"{could_not} ({listed}); the reasons are above")
         code = ExitCode.NOT_MEASURED
     unwanted = status_counts([record for record in records if record.status in fail_on])
     if unwanted:
-        listed = ", ".join(f"{count(number, 'case')} {name}" for name, number in unwanted.items())
+        listed = ", ".join(f"{number} {status}" for status, number in unwanted.items())
         print_error(f"failed because of --fail-on {','.join(fail_on)}: {listed}")
         code = ExitCode.FAILED
     return code
@@ -251,11 +220,6 @@ def _print_failures(
 
 def _command_to_continue(out: Path) -> str:
     """Return the typed command with the options that continue its run."""
-    rest = iter(sys.argv[1:])
-    kept = []
-    for argument in rest:
-        if argument == "--out":
-            next(rest, None)
-        elif argument != "--resume" and not argument.startswith("--out="):
-            kept.append(argument)
-    return shlex.join(["layernorm-bench", *kept, "--resume", "--out", str(out)])
+    words = [word.partition("=")[0] for word in sys.argv]
+    more = "" if "--out" in words else f" --out {shlex.quote(str(out))}"
+    return f"{typed_command()}{'' if '--resume' in words else ' --resume'}{more}"

@@ -1,114 +1,61 @@
-"""The command ``verify``."""
+"""The commands ``verify`` and ``explain``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cases.axes import DTYPES
-from harness.cli.arguments import ASSIGNMENT, DURATION, Words
 from harness.cli.exit_code import ExitCode, announce, exit_with_error
+from harness.cli.options import (
+    ASSIGNMENT,
+    DURATION,
+    SHAPE,
+    Number,
+    SweepChoice,
+    Words,
+    axis_options,
+    flag,
+    given_axes,
+    json_option,
+    option,
+    time_budget_option,
+)
 from harness.records.refusal import Refusal
-from harness.records.text import suggest
+from harness.records.text import count
 
 if TYPE_CHECKING:
     from harness.verify.result import Verdict
 
-__all__ = ["verify"]
-
-DIRECTIONS = ("forward", "backward")
+_DIRECTIONS = Words(("forward", "backward"), is_closed=True)
+_STRENGTH_HELP = (
+    "try every combination of so many conditions (shape, layout, distribution, ...): 2 takes "
+    "seconds per target, 3 a minute, 4 many minutes  [default: 3]"
+)
 
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="TARGET...")
-@click.option(
-    "--quick", is_flag=True, help="run fewer cases: seconds per target; the same as --strength 2"
-)
-@click.option(
-    "--strength",
-    type=click.IntRange(2, 4),
-    metavar="2|3|4",
-    help="try every combination of so many conditions (shape, layout, distribution, ...): 2 takes "
-    "seconds per target, 3 a minute, 4 many minutes  [default: 3]",
-)
-@click.option("--strict", is_flag=True, help="exit with 1 for remarks, too")
-@click.option(
-    "--dtype",
-    "dtypes",
-    type=Words(DTYPES),
-    default=",".join(DTYPES),
-    show_default=True,
-    help="dtypes of x",
-)
-@click.option(
-    "--direction",
-    "directions",
-    type=Words(DIRECTIONS),
-    default=",".join(DIRECTIONS),
-    show_default=True,
-    help="passes to verify; forward alone computes no gradients",
-)
-@click.option(
-    "--device", default="cpu", show_default=True, metavar="cpu|cuda", help="kind of device"
-)
-@click.option(
-    "--eps",
-    type=click.FloatRange(min=0),
-    metavar="E",
-    help="eps of a target that takes no eps argument  [default: measured]",
-)
-@click.option(
-    "--normalized-dims",
-    type=click.IntRange(min=1, max=5),
-    metavar="N",
-    help="verify over the last N axes only  [default: every N that the target supports]",
-)
-@click.option(
-    "--channels-first",
-    is_flag=True,
-    help="x is (batch, channels, ...) and the channels are normalised  [default: found by trial]",
-)
-@click.option(
-    "--init",
-    "init",
-    type=ASSIGNMENT,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="an argument of the target's constructor, or of the function; repeatable",
-)
-@click.option(
-    "--huge",
-    is_flag=True,
-    help="also verify tensors of 2^31 elements and more; needs 10 GiB of memory, 20 with gradients",
-)
-@click.option(
-    "--time-budget",
-    "time_budget_s",
-    type=DURATION,
-    metavar="1m",
-    help="start no new case after this time per target; the most revealing cases come first  "
-    "[default: no limit]",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=DURATION,
-    metavar="10m",
-    default="10m",
-    show_default=True,
-    help="end the verification of a target that takes longer",
-)
-@click.option("--json", "as_json", is_flag=True, help="print the verdicts as JSON")
-@click.option(
-    "--self-test", is_flag=True, help="verify the verifier: which planted mistakes does it find?"
-)
+@flag("--quick", "run fewer cases: the same as --strength 2")
+@option("--strength", _STRENGTH_HELP, click.IntRange(2, 4), metavar="2|3|4")
+@flag("--strict", "exit with 1 for remarks, too")
+@option("--dtype dtypes", "dtypes of x", Words(DTYPES, is_closed=True), default=",".join(DTYPES))
+@option("--direction directions", "passes to verify", _DIRECTIONS, default="forward,backward")
+@option("--device", "kind of device", default="cpu", metavar="cpu|cuda")
+@option("--eps", "eps of a target without such an argument", Number(min=0), metavar="E")
+@option("--normalized-dims", "verify over the last N axes only", click.IntRange(1, 5), metavar="N")
+@flag("--channels-first", "x is (batch, channels, ...), and the channels are normalised")
+@option("--init", "an argument of the target's constructor; repeatable", ASSIGNMENT, multiple=True)
+@flag("--huge", "also verify tensors of 2^31 elements: 10 GiB of memory, 20 with gradients")
+@time_budget_option
+@option("--timeout timeout_s", "end a target that takes longer", DURATION, default="10m")
+@json_option
+@flag("--self-test", "verify the verifier: which planted mistakes does it find?")
 def verify(
     targets: tuple[str, ...],
-    dtypes: tuple[str, ...],
     directions: tuple[str, ...],
     init: tuple[tuple[str, object], ...],
     huge: bool,
@@ -125,44 +72,33 @@ def verify(
     Exit code 0: each target is a LayerNorm, within the scope that is printed. 1: at least one is
     wrong. 2: a target cannot be found or imported. 3: a target supports too few cases to tell.
     """
-    _check_names("--dtype", dtypes, DTYPES)
-    _check_names("--direction", directions, DIRECTIONS)
-    eps, strength = options["eps"], options["strength"]
-    if eps is not None and not isfinite(eps):
-        raise click.UsageError(f"--eps {eps}: write a finite number")
-    if options["quick"] and strength not in {None, 2}:
-        raise click.UsageError(
-            f"--quick means --strength 2: leave out one of --quick and --strength {strength}"
-        )
+    if options["quick"] and options["strength"] not in {None, 2}:
+        raise click.UsageError("--quick means --strength 2: give one of --quick and --strength")
     if bool(targets) == self_test:
         raise click.UsageError("give targets, or --self-test alone")
     if self_test:
         _run_self_test(as_json)
         return
-    announce(f"verifying {', '.join(targets)} in {', '.join(dtypes)}")
+    announce(f"verifying {', '.join(targets)} in {', '.join(options['dtypes'])}")
     from harness.records import Direction
     from harness.verify.result import VerifyOptions
+    from harness.verify.text import verdict_as_json, verdict_lines
     from harness.verify.workers import INTERRUPTED, verdicts_of
 
     chosen = VerifyOptions(
-        dtypes=dtypes,
         directions=tuple(map(Direction, directions)),
         init=dict(init),
         huge_bytes=sys.maxsize if huge else None,
         **options,
     )
     verdicts: list[tuple[str, Verdict]] = []
-    is_interrupted = False
     for target, verdict in verdicts_of(targets, chosen, timeout_s):
         verdicts.append((target, verdict))
-        is_interrupted = verdict.ended == INTERRUPTED
         if not as_json:
-            _print_verdict(verdict)
+            click.echo("\n".join(verdict_lines(verdict)))
     if as_json:
-        from harness.verify.text import verdict_as_json
-
         click.echo(json.dumps([verdict_as_json(target, verdict) for target, verdict in verdicts]))
-    if is_interrupted:
+    if any(verdict.ended == INTERRUPTED for _, verdict in verdicts):
         done = f"{len(verdicts) - 1} of {len(targets)}"
         exit_with_error(f"interrupted; targets fully verified: {done}", ExitCode.INTERRUPTED)
     if any(verdict.is_wrong or (chosen.strict and verdict.remarks) for _, verdict in verdicts):
@@ -171,35 +107,66 @@ def verify(
         raise SystemExit(ExitCode.NOT_MEASURED)
 
 
-def _check_names(option: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        listed = ", ".join(known)
-        raise Refusal(
-            "\n".join(
-                f"{option}: {name!r} is not one of {listed}{suggest(name, known)}"
-                for name in unknown
-            )
-        )
-
-
-def _print_verdict(verdict: Verdict) -> None:
-    from harness.verify.text import verdict_lines
-
-    click.echo("\n".join(verdict_lines(verdict)))
-
-
 def _run_self_test(as_json: bool) -> None:
-    from harness.verify.self_test import run_self_test
+    from harness.store import to_plain
+    from harness.verify.self_test import run_self_test, self_test_lines
 
     result = run_self_test(lambda line: click.echo(line, err=True))
     if as_json:
-        from harness.store import to_plain
-
         click.echo(json.dumps({**to_plain(result), "passed": result.passed}))
     else:
-        from harness.verify.self_test import self_test_lines
-
         click.echo("\n".join(self_test_lines(result)))
     if not result.passed:
         raise SystemExit(ExitCode.FAILED)
+
+
+# --- explain -------------------------------------------------------------------------------------
+
+_TIMEOUT_S = 600  # trade-off: enough for the exact values of a large shape on a slow machine
+# the axes whose values can be explained: y of an eager forward pass
+_AXES = (
+    "normalized_dims", "dtype", "param_dtype", "device", "distribution", "layout", "affine",
+    "eps", "seed",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("target")
+@option("--shape", "shape of x", SHAPE, required=True)
+@axis_options(*_AXES)
+@option("--row", "the row to show, counted from 0", default="worst", metavar="worst|K")
+@json_option
+def explain(
+    target: str, shape: tuple[int, ...], row: str, as_json: bool, **axes: tuple[Any, ...]
+) -> None:
+    """In which step does the error of a result arise?
+
+    Shows the mean, variance, rstd and y of one row: the exact values beside the computed ones.
+    TARGET is a name, package.module:name or path/to/file.py:name. The options choose one case.
+
+    Exit code 0: shown, whatever the error. 2: wrong use, or TARGET cannot be run.
+    """
+    if row != "worst" and not row.isdecimal():
+        raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
+    from harness.run.fleet import EndedError, Fleet
+    from harness.run.session import plan
+    from harness.store import to_plain
+    from harness.verify.text import explanation_lines
+    from harness.verify.workers import explain_in_worker
+
+    choice = SweepChoice({**given_axes(axes), "shapes": (shape,)})
+    with Fleet() as fleet:
+        planned = plan(choice.load().with_axes({"implementations": (target,)}), fleet)
+        if len(planned) != 1:
+            raise Refusal(f"the options choose {count(len(planned), 'case')}: choose one")
+        which = None if row == "worst" else int(row)
+        try:
+            answer = fleet.call(explain_in_worker, (planned[0].case, which), _TIMEOUT_S)
+        except EndedError as ended:
+            raise Refusal(f"{target} {ended}") from None
+    if isinstance(answer, str):  # why it cannot be explained
+        raise Refusal(answer)
+    if as_json:
+        click.echo(json.dumps(to_plain(answer)))
+    else:
+        click.echo("\n".join(explanation_lines(answer)))

@@ -46,7 +46,7 @@ axes.AXES["threads"] = replace(threads, values=(*threads.values, 7))
 from click import command
 from click.testing import CliRunner
 from harness.cases import load_sweep, expand
-from harness.cli.sweep_options import sweep_options
+from harness.cli.options import sweep_options
 from pathlib import Path
 """
 SEEN = {

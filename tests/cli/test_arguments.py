@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from harness.cli.arguments import ASSIGNMENT, DURATION, Words
+from harness.cli.options import ASSIGNMENT, DURATION, Words
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_a_workload_has_one_choice_for_all_calls(tmp_path: Path) -> None:
 
 def test_choosing_needs_no_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from harness.cli.choose import choose; "
+        "import sys; from harness.cli.results import choose; "
         "choose(sys.argv[1:], standalone_mode=False); sys.exit('torch' in sys.modules)"
     )
     path = store(tmp_path, NATIVE, QUICK)

@@ -73,30 +73,26 @@ def test_the_limit_includes_what_githubs_file_holds(github: Path) -> None:
     assert f"has no room for a summary, with {LIMIT_BYTES - 100} bytes" in found.stderr
 
 
-def test_annotations_are_printed_in_a_github_job_or_if_asked_for(
+def test_annotations_are_printed_in_a_github_job(
     github: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     annotation = f"::error title=regressed%3A {CASE.id}::"
     assert annotation in gate("bad.parquet").stdout
-    assert "::error" not in gate("bad.parquet", "--no-annotations").stdout
     assert "::" not in gate("good.parquet").stdout
+    found = gate("bad.parquet", "--json")
+    assert json.loads(found.stdout)["failed"] is True
+    assert "::error" in found.stderr
     monkeypatch.setenv("GITHUB_ACTIONS", "false")
     assert "::error" not in gate("bad.parquet").stdout
-    assert annotation in gate("bad.parquet", "--annotations").stdout
     assert not github.exists()
 
 
-def test_annotations_go_to_standard_error_with_json() -> None:
-    found = gate("bad.parquet", "--json", "--annotations")
-    assert json.loads(found.stdout)["failed"] is True
-    assert "::error" in found.stderr
-
-
+@pytest.mark.usefixtures("github")
 def test_a_refusal_is_in_every_output() -> None:
     Path("base.parquet").unlink()
     for name in ("junit.xml", "summary.md"):
         Path(name).write_text(STALE)
-    found = gate("good.parquet", "--junit", "junit.xml", "--summary", "summary.md", "--annotations")
+    found = gate("good.parquet", "--junit", "junit.xml", "--summary", "summary.md")
     assert found.exit_code == 2
     assert ElementTree.parse("junit.xml").getroot().attrib["errors"] == "1"
     assert Path("summary.md").read_text().startswith("## layernorm-bench: ❌ nothing was compared")

@@ -13,7 +13,7 @@ import pytest
 from commanding import call, complaint, write_journal
 from compared_runs import STEADY, failed, make_case, make_record, results_of
 
-from harness.cli.export import FORMATS
+from harness.cli.results import FORMATS
 from harness.records import Status
 from harness.store import write
 

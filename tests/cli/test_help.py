@@ -14,8 +14,8 @@ from golden import assert_golden
 from harness.cases import Axis, Grid, Sweep
 from harness.cases.axes import sweep_axes
 from harness.cli import main
-from harness.cli.export import FORMATS
-from harness.cli.sweep_options import type_of
+from harness.cli.options import type_of
+from harness.cli.results import FORMATS
 from harness.report.exports.tables import AS_TEXT
 
 

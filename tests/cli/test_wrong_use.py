@@ -42,7 +42,7 @@ OTHERS = (
     "check run.parquet --baseline base.csv --record-baseline",
     "check run.parquet --baseline base.parquet --junit report --summary ./report",
     "compare gone.parquet gone.parquet",
-    "choose gone.parquet", "choose gone.jsonl", "choose gone.parquet --direction forward,sideways",
+    "choose gone.parquet", "choose gone.jsonl",
     "choose gone.parquet --max-error nan", "choose gone.parquet --max-condition nan",
     "ab", "ab --base HEAD --preset quik", "ab --base HEAD --dtype float23",
     "choose gone.parquet --max-error -1", "choose gone.parquet --workload gone.toml",

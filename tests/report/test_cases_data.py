@@ -18,8 +18,8 @@ from small_results import CASE, SMALL
 from harness.cases import expand
 from harness.cases.axes import sweep_axes
 from harness.cases.inputs import NAMED
+from harness.cli.options import SweepChoice
 from harness.cli.run import run
-from harness.cli.sweep_options import SweepChoice
 from harness.records import Affine, Autograd, Case, Direction, Mode
 from harness.report import build_page
 from harness.report.embedded import case_data, command_rest, script_json

@@ -13,10 +13,9 @@ from figures_factory import make_errors, make_latency
 
 from harness.cases import AXES, Grid
 from harness.cli import main
-from harness.cli.explain import explain
+from harness.cli.options import SweepChoice
 from harness.cli.run import run
-from harness.cli.sweep_options import SweepChoice
-from harness.cli.verify import verify
+from harness.cli.verify import explain, verify
 from harness.records import (
     Affine,
     Case,

@@ -16,7 +16,7 @@ from compared_runs import ELSEWHERE, HERE, failed, make_case, make_record
 from exported import benchmark_file, benchmark_of
 
 from harness.cli.exit_code import CommandGroup
-from harness.cli.import_results import import_results
+from harness.cli.results import import_results
 from harness.records import Arm, ArmRole, Clock, Latency, Record
 from harness.report.exports.pytest_benchmark import KEY, import_benchmarks
 from harness.store import read

@@ -1,0 +1,396 @@
+"""The commands ``check``, ``ab`` and ``compare``, and what a gate of CI prints and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from harness.cli.exit_code import ExitCode, exit_with_error
+from harness.cli.options import (
+    PATH,
+    TEXT,
+    SweepChoice,
+    flag,
+    json_option,
+    option,
+    read_run,
+    sweep_options,
+    typed_command,
+)
+from harness.records.refusal import Refusal
+from harness.records.text import count
+
+if TYPE_CHECKING:
+    from harness.regression import Comparison
+    from harness.report.document import Document
+    from harness.store import Results
+
+_FORMATS = ("text", "markdown", "json")
+_LAST_RUNS = 10  # of a history. Trade-off: fewer have no interval, older ones another machine state
+
+
+class OutputFileError(Refusal):
+    """A file cannot be written."""
+
+
+class UnfinishedError(Refusal):
+    """A run that was cut short cannot pass a gate."""
+
+    exit_code = ExitCode.NOT_MEASURED
+
+
+class InterruptedComparisonError(Refusal):
+    """A comparison was interrupted, and nothing of it is kept."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+# --- what a gate writes --------------------------------------------------------------------------
+
+
+def refuse_input(out: Path, *inputs: Path) -> None:
+    """Refuse to write over a file that the command reads.
+
+    Raises:
+        OutputFileError: ``out`` is one of the inputs, under this name or another.
+    """
+    for path in inputs:
+        if path.exists() and out.exists() and out.samefile(path):
+            raise OutputFileError(
+                f"{out}: this command reads the file and would overwrite it: choose another"
+            )
+
+
+def write_file(path: Path, content: str | bytes, mode: Literal["ab", "wb"] = "wb") -> None:
+    """Replace the content of a file, or append to it; missing folders are made.
+
+    Raises:
+        OutputFileError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open(mode) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def add_summary(path: Path, document: Document, rest: str = "") -> None:
+    """Write a job summary: append it if the file is GitHub's, else replace the file.
+
+    GitHub's file collects the summaries of all commands of a step, and its limit is for their sum.
+
+    Args:
+        path: the file.
+        document: the summary.
+        rest: a clause that says where to find the rows for which there is no room.
+
+    Raises:
+        OutputFileError: the file cannot be written.
+    """
+    from harness.report.document import markdown
+    from harness.report.exports.ci import LIMIT_BYTES
+
+    used = path.stat().st_size if _is_github_summary(path) and path.exists() else 0
+    separator = "\n" if used else ""  # a heading begins its line
+    text = markdown(document, limit_bytes=LIMIT_BYTES - used - len(separator), rest=rest)
+    if not text:
+        click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
+        return
+    write_file(path, separator + text, "ab" if used else "wb")
+
+
+def _is_github_summary(path: Path) -> bool:
+    name = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    return name != "" and path.resolve() == Path(name).resolve()
+
+
+def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
+    """Add the options of what a gate prints and writes of the comparison that it returns.
+
+    The files are emptied first, so that no report of an earlier run can be taken for one of this
+    run, even after a crash; a refusal is written to them.
+    """
+
+    @option("--junit", "also write JUnit XML, for GitLab, Jenkins, ...", TEXT)
+    @option("--summary", "also write Markdown; it is appended to $GITHUB_STEP_SUMMARY", TEXT)
+    @json_option
+    @wraps(command)
+    def printing(junit: Path | None, summary: Path | None, as_json: bool, **values: Any) -> None:
+        from harness.report.exports import ci
+
+        read = (*values.values(), getattr(values.get("choice"), "file", None))
+        inputs = [value for value in read if isinstance(value, Path)]
+        if junit and summary and junit.resolve() == summary.resolve():
+            raise OutputFileError(f"{junit}: --junit and --summary name the same file")
+        for out in filter(None, (junit, summary)):
+            refuse_input(out, *inputs)
+            if not _is_github_summary(out):
+                write_file(out, "")
+
+        def write(xml: str, document: Document, annotations: Sequence[str]) -> None:
+            if junit:
+                write_file(junit, xml)
+            if summary:
+                rest = f"all are in {junit}" if junit else "--junit FILE has all of them"
+                add_summary(summary, document, rest)
+            if os.environ.get("GITHUB_ACTIONS") == "true":
+                for line in annotations:  # GitHub reads both streams
+                    click.echo(line, err=as_json)
+
+        try:
+            found = command(**values)
+        except Refusal as refusal:
+            why = str(refusal)
+            write(
+                ci.junit_of_refusal(why), ci.summary_of_refusal(why), ci.annotations_of_refusal(why)
+            )
+            raise
+        if found is not None:
+            _print_comparison(found, "json" if as_json else "text")
+            write(
+                ci.junit_of_comparison(found),
+                ci.summary_of_comparison(found),
+                ci.annotations_of_comparison(found),
+            )
+            if found.failed and not values.get("accept"):
+                raise SystemExit(ExitCode.FAILED)
+
+    return printing
+
+
+def _print_comparison(comparison: Comparison, form: str) -> None:
+    from harness.report.comparison import MOST_ROWS, comparison_as_plain, document_of_comparison
+    from harness.report.document import markdown, show
+    from harness.report.exports.ci import LIMIT_BYTES, summary_of_comparison
+
+    if form == "json":
+        click.echo(json.dumps(comparison_as_plain(comparison)))
+    elif form == "markdown":
+        click.echo(markdown(summary_of_comparison(comparison), limit_bytes=LIMIT_BYTES))
+    else:
+        show(document_of_comparison(comparison, most_rows=MOST_ROWS))
+
+
+# --- check ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@option("--baseline", "results file to compare with", PATH)
+@option("--against-history folder", "compare with a folder's last ten comparable runs", PATH)
+@flag("--no-confirm", "do not time again what looks slower; it is reported as inconclusive")
+@flag("--accept", "show the changes, then make RUN the baseline")
+@flag("--record-baseline record", "only measure RUN in ten processes, as the new baseline FILE")
+@_gate
+def check(
+    run: Path,
+    baseline: Path | None,
+    folder: Path | None,
+    no_confirm: bool,
+    accept: bool,
+    record: bool,
+) -> Comparison | None:
+    """Did RUN get worse than a baseline, or than the runs before it? The gate of a CI job.
+
+    Statuses and memory are compared exactly, on any machine. So are errors on the same machine;
+    on another one they may differ as by another order of the same sums. Latency is compared as
+    the ratio to the reference, and only between runs on the same machine with the same software.
+    A case that looks slower is timed again in up to five fresh processes, and fails only if all
+    five agree. With a history, a run counts as one process, so that the differences between runs
+    are part of the judgement; times are judged from ten comparable runs on.
+
+    Exit code 0: nothing got worse. 1: a case got worse. 2: a file cannot be read. 3: nothing was
+    measured, or RUN was cut short. 4: nothing can be compared.
+    """
+    outputs = map(click.get_current_context().params.get, ("junit", "summary", "as_json"))
+    if record and (accept or no_confirm or any(outputs)):
+        raise click.UsageError("--record-baseline compares nothing: give no other option")
+    if (folder is None) == (baseline is None) or (folder is not None and (record or accept)):
+        raise click.UsageError(
+            "give --baseline FILE, or --against-history DIR, which records and accepts nothing"
+        )
+    if baseline is not None and (record or accept) and baseline.suffix != ".parquet":
+        raise click.UsageError(f"--baseline {baseline}: a results file ends in .parquet")
+    if baseline is not None and record:
+        _record(read_run(run), baseline)
+        return None
+    from harness import regression
+    from harness.regression.history import (
+        FEW_RUNS,
+        baseline_of_history,
+        history_name,
+        read_history,
+    )
+    from harness.run.fleet import Fleet
+    from harness.store import write
+
+    head = _read_finished(
+        run, f"continue the run with --resume --out {run.with_suffix('.parquet')}"
+    )
+    notes: tuple[str, ...] = ()
+    before = None
+    if folder is not None:
+        history = read_history(folder, samples=True, without=run)
+        before = baseline_of_history(history, head, _LAST_RUNS)
+        name, notes, advice = history_name(history, _LAST_RUNS), history.notes, FEW_RUNS
+    elif baseline is not None and (baseline.exists() or not accept):
+        if not baseline.exists():
+            again = shlex.join([
+                "check",
+                str(run),
+                "--baseline",
+                str(baseline),
+                "--record-baseline",
+            ])
+            raise Refusal(
+                f"{baseline}: no such file; make the baseline with `layernorm-bench {again}`"
+            )
+        before = _read_finished(baseline, "cannot be a baseline: continue it with --resume")
+        name, advice = str(baseline), regression.RECORD_BASELINE
+    comparison = None
+    if before is not None:
+        if accept:  # before cases are timed again for a minute
+            regression.refuse_unacceptable(head, before)
+        comparison = regression.compare(
+            before,
+            head,
+            baseline_name=name,
+            head_name=str(run),
+            confirm=None if no_confirm else regression.confirm_here(head, Fleet, _say),
+            advice=advice,
+        )
+        comparison = replace(comparison, notes=(*comparison.notes, *notes))
+    if accept and baseline is not None:
+        regression.refuse_unacceptable(head, before)
+        write(head, baseline)
+        _say(f"accepted: {baseline} now holds the run")
+    return comparison
+
+
+def _read_finished(path: Path, advice: str) -> Results:
+    results = read_run(path)
+    if why := results.why_unfinished:
+        raise UnfinishedError(f"{path}: was cut short, {why}; {advice}")
+    return results
+
+
+def _record(head: Results, baseline: Path) -> None:
+    from harness.cli.terminal import RunProgress
+    from harness.regression import is_steady, passes_left, record_baseline
+    from harness.run.fleet import Fleet
+
+    command = typed_command()
+    try:
+        with RunProgress(passes_left(baseline) * len(head.records)) as progress:
+            recorded = record_baseline(
+                head,
+                baseline,
+                make_fleet=Fleet,
+                command=command,
+                on_record=progress.show,
+            )
+    except KeyboardInterrupt:
+        exit_with_error(f"interrupted; continue with\n  {command}", ExitCode.INTERRUPTED)
+    timed = [record for record in recorded.records if record.latency is not None]
+    steady = sum(map(is_steady, timed))
+    click.echo(f"baseline: {baseline}, {count(len(recorded.records), 'case')}")
+    click.echo(f"cases steady enough to judge small changes: {steady} of {len(timed)} timed")
+    if steady < len(timed):
+        _say("to get more steady cases, record again with other programs closed")
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+# --- ab ------------------------------------------------------------------------------------------
+
+
+@click.command()
+@option("--base revision", "branch, tag or commit to compare with", required=True, metavar="REV")
+@sweep_options("ci")
+@_gate
+def ab(revision: str, choice: SweepChoice) -> Comparison:
+    """Did my working copy get worse than revision REV?
+
+    This is the gate of a pull request. Both revisions are imported side by side and measured in
+    turn in the same processes, so that a busy machine does not matter. Statuses, errors and
+    memory are compared exactly. A case that looks slower is timed again in up to five fresh
+    processes, and fails only if all five agree. The revisions are those of the repository that
+    holds the implementations: this package's, or yours if -i names functions in it.
+
+    Exit code 0: nothing got worse. 1: a case got worse. 2: there is no such revision, or it
+    cannot be imported. 3: nothing was measured. 4: nothing can be compared.
+    """
+    from harness.run.fleet import Fleet
+
+    try:
+        sweep = choice.load()
+        with Fleet() as fleet:  # its process imports torch while the revision is checked out
+            from harness.cli.terminal import RunProgress
+            from harness.regression import ab as module
+            from harness.regression.revision import checked_out
+
+            repository = module.repository_of_sweep(sweep)
+            with checked_out(repository, revision) as checkout, ExitStack() as bar:
+                name = f"{revision} ({checkout.commit[:12]})"
+                planned, lacks = module.pair_up(sweep, fleet, checkout, name)
+                progress = bar.enter_context(RunProgress(len(planned)))
+
+                def say(line: str) -> None:
+                    bar.close()  # or the line would be printed into the progress bar
+                    _say(line)
+
+                bench = module.Bench(
+                    fleet=fleet,
+                    make_fleet=Fleet,
+                    checkout=checkout,
+                    timeout_s=sweep.timeout_s,
+                    expect=progress.expect,
+                    on_record=progress.show,
+                    say=say,
+                )
+                return module.ab(
+                    planned, lacks, bench, baseline_name=name, head_name="the working copy"
+                )
+    except KeyboardInterrupt:
+        raise InterruptedComparisonError(
+            "interrupted: an unfinished comparison has no result, so nothing was kept"
+        ) from None
+
+
+# --- compare -------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("before", type=PATH, metavar="BEFORE")
+@click.argument("after", type=PATH, metavar="AFTER")
+@json_option
+@option("--format form", "how to print", click.Choice(_FORMATS), default="text")
+def compare(before: Path, after: Path, as_json: bool, form: str) -> None:
+    """What changed between two runs?
+
+    The worst changes come first. Nothing is measured again, and a regression does not change the
+    exit code: `check` and `ab` are the gates. Latencies of different machines are not compared.
+
+    Exit code 0: compared. 2: a file cannot be read. 3: nothing was measured. 4: the runs have
+    nothing in common.
+    """
+    from harness.regression import compare_as_stored
+
+    old, new = read_run(before), read_run(after)
+    form = "json" if as_json else form
+    _print_comparison(compare_as_stored(old, new, (str(before), str(after))), form)
+    for path, results in ((before, old), (after, new)):
+        if why := results.why_unfinished:
+            click.echo(f"note: {path} was cut short, {why}", err=form == "json")
