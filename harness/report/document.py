@@ -230,8 +230,6 @@ class LegendEntry:
     """CSS class of the drawn lines; empty if the entry explains a marker."""
     mark: str = ""
     """Character that looks like the marker; if empty, a line is drawn."""
-    dashes: tuple[float, ...] = ()
-    """Lengths drawn and left out in turn, in widths of the line; empty if it is solid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,7 +261,5 @@ def _blamed(data: PageData, status: Status) -> str:
     """Return the implementations with the most cases of a status, and how many each has."""
     of_status = data.cases[data.cases["status"] == status]
     numbers = of_status["implementation"].value_counts(sort=False)
-    ordered = sorted(numbers.items(), key=lambda item: -item[1])
-    names = [f"{name} {number:,}" for name, number in ordered[:_MOST_BLAMED]]
-    left = len(ordered) - _MOST_BLAMED
-    return ", ".join([*names, *([f"{count(left, 'other')}"] if left > 0 else [])])
+    most = numbers.sort_values(ascending=False, kind="stable").head(_MOST_BLAMED)
+    return ", ".join(f"{name} {number:,}" for name, number in most.items())

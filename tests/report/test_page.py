@@ -28,7 +28,6 @@ from harness.report.history import how_it_changed
 from harness.report.sections import SECTIONS
 from harness.store import Results
 
-DRAWN = r"stroke-dasharray: ([^;}]*)"
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
 
 
@@ -171,22 +170,6 @@ def test_one_implementation_makes_a_page_and_the_same_page_again() -> None:
     assert build_page([results]) == page
     assert "welford" in markup_of(page, "latency_against_size")
     assert "welford" in markup_of(page, "error_against_condition")
-
-
-def test_lines_of_similar_colours_differ_in_their_dashes(page: str) -> None:
-    """Neighbours in the legend differ in how they are dashed; the drawings use the same dashes."""
-    markup = markup_of(page, "latency_against_size")
-    keys = re.findall(
-        r'data-series="series-(\d+)"><svg[^>]*><line[^>]*?(?: stroke-dasharray="([^"]*)")?/>',
-        markup,
-    )
-    legend = {int(place): dashes for place, dashes in keys}
-    assert len(legend) >= 3
-    assert all(legend[entry] != legend[entry + 1] for entry in legend if entry + 1 in legend)
-    drawn = [list(map(float, word.split(","))) for word in re.findall(DRAWN, markup)]
-    for dashes in filter(None, legend.values()):
-        widths = [float(word) / 2.5 for word in dashes.split()]  # a line of the legend: 2.5 px
-        assert [1.5 * width for width in widths] in [pytest.approx(item) for item in drawn]
 
 
 def test_a_run_without_a_record_has_no_page(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from harness.report.document import (
     Block,
     Cell,
     FigureBlock,
-    LegendEntry,
     Panel,
     Table,
     Text,
@@ -39,7 +38,6 @@ from harness.report.figures.plots import (
     speed_map,
     speed_word,
 )
-from harness.report.figures.theme import DASHES, ON_PAGE, series_variable
 from harness.report.frame import PageData, grid, groups, leading
 from harness.selection import (
     NATIVE,
@@ -186,8 +184,6 @@ def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
 
 # --- latency against size ------------------------------------------------------------------------
 
-_MOST_ENTRIES = 60  # of a legend: twelve colours and five dashes make as many different lines
-
 
 def latency_against_size(data: PageData) -> tuple[Block, ...]:
     """Show the time of a call by the size of its input."""
@@ -204,7 +200,6 @@ def latency_against_size(data: PageData) -> tuple[Block, ...]:
             title=f"Latency against size: {device}, {direction}",
             caption=_latency_caption(data, group, others),
             panels=tuple(panels),
-            legend=_legend(group, data.implementations),
             is_folded=bool(figures),
         )
         figures.append(figure)
@@ -234,26 +229,6 @@ def _latency_panels(
         yield Panel(name_of("latency", *where, state), f"Latency against size: {words}", draw)
 
 
-def _legend(rows: pd.DataFrame, implementations: tuple[str, ...]) -> tuple[LegendEntry, ...]:
-    """Return an entry per implementation of a figure that shows ``rows``, and of the copy."""
-    shown = set(rows["implementation"])
-    entries = [
-        LegendEntry(
-            name,
-            series_variable(index),
-            series=f"series-{index % len(ON_PAGE.series)}",
-            dashes=DASHES[index % len(DASHES)],
-        )
-        for index, name in enumerate(implementations)
-        if name in shown
-    ]
-    return (
-        *entries[:_MOST_ENTRIES],
-        LegendEntry("thin: compiled", "var(--muted)", mark="—"),
-        LegendEntry("a copy of the same bytes", "var(--muted)", mark="┈"),
-    )
-
-
 def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
     """Return how these times were measured."""
     ways = dict.fromkeys(
@@ -262,13 +237,14 @@ def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
         for row in group.index
         if (latency := data.records[row].latency)
     )
+    left_out = f" {count(others, 'case')} with other inputs are in the table." if others else ""
     return (
         f"Median over epochs of the epoch's 10 % quantile: {in_words('; or '.join(ways))}. The "
         "dotted line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The "
         "share of the copy's speed that is reached at the largest size is written beside each "
         "name. The band, where it is wider than its line, is the 95 % interval; another process "
-        "may be outside it. Of two shapes of equal size the slower is shown; "
-        f"{count(others, 'case')} with other inputs or settings are only in the table."
+        "may be outside it. Thin: compiled. Of two shapes of equal size the slower is shown."
+        f"{left_out}"
     )
 
 
