@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from verify_targets import CASE, case_in, every_dtype, layer_norm, target, then
 
 from harness.cases.inputs import make_inputs
 from harness.records import Direction
+from harness.run import call
 from harness.run.call import ContractViolationError
 from harness.verify.checks import honesty
 from harness.verify.checks.honesty import (
@@ -33,15 +33,27 @@ TIMED = 30
 """Calls before those that are compared."""
 
 
+settling = threading.Event()
+writers: list[threading.Thread] = []
+
+
 def later(*arguments: Any) -> Tensor:
+    """Return a y that a thread writes while the check waits."""
     y = torch.zeros_like(arguments[0])
 
     def write() -> None:
-        time.sleep(2e-3)
+        settling.wait()
         y.copy_(layer_norm(*arguments))
 
-    threading.Thread(target=write).start()
+    writers.append(threading.Thread(target=write))
+    writers[-1].start()
     return y
+
+
+def settle(_: float) -> None:
+    settling.set()
+    for thread in writers:
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +63,10 @@ def later(*arguments: Any) -> Tensor:
         (then(torch.empty_like), "y has elements that were never written"),
     ],
 )
-def test_an_incomplete_result_is_found(function: Callable[..., Tensor], said: str) -> None:
+def test_an_incomplete_result_is_found(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[..., Tensor], said: str
+) -> None:
+    monkeypatch.setattr(call, "sleep", settle)
     with pytest.raises(ContractViolationError, match=said):
         is_complete_when_it_returns(target(function, forward_only=True), CASE)
 
