@@ -126,7 +126,7 @@ def test_tables_are_exported_as_markdown() -> None:
     assert found in every
     title, rows, _ = found.split("\n\n")
     assert title.startswith("### Speed relative to native")
-    assert rows.splitlines()[1:3] == ["|---|---|---:|", "| native | float32 | 1.00 |"]
+    assert rows.splitlines()[2].startswith("| native | float32 | 1.00")
     assert "two_pass" in rows
 
 
