@@ -126,16 +126,6 @@ class RedTeam:
         return all(self.share(order) == 1 for order in _ALL_FOUND) and not self.false_alarms
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """How a mistake fails a case."""
-
-    in_gradients: bool
-    """Whether a gradient is wrong, not y alone."""
-    claims: frozenset[Algorithm]
-    """Running sums that explain the failure (:mod:`harness.verify.case_results`)."""
-
-
 class Board:
     """Cases, the conditions that hold in each, and how mistakes fail them; computed as needed."""
 
@@ -160,10 +150,10 @@ class Board:
         """
         explained: frozenset[Algorithm] | None = None
         for case in islice(self.where(compound.where), at_most):
-            failure = _failure_of(compound, case)
-            if failure is None:
+            claims = _explanations_of(compound, case)
+            if claims is None:
                 continue
-            explained = failure.claims if explained is None else explained & failure.claims
+            explained = claims if explained is None else explained & claims
             if not explained and not self._is_false_alarm(case):
                 return case
         return None
@@ -171,7 +161,7 @@ class Board:
     def fails(self, compound: Mutant, case: Case) -> bool:
         """Whether ``compound`` fails a case, by the bounds that a target must keep at first."""
         holds = conditions_in(case).issuperset(compound.where)
-        return holds and _failure_of(compound, case) is not None
+        return holds and _explanations_of(compound, case) is not None
 
     def _is_false_alarm(self, case: Case) -> bool:
         trial = attempt(_right(), case)
@@ -241,24 +231,24 @@ def judge_compounds(
     return RedTeam(compounds=tuple(results), false_alarms=alarms)
 
 
-def _failure_of(compound: Mutant, case: Case) -> _Failure | None:
-    """Return how ``compound`` fails a case in which its trigger holds."""
-    failure = _failure_of_base(compound.name, case)
-    # y is right if the trigger reads dy
-    reads_dy = any(part.reads_dy for part in compound.where)
-    return None if failure is None or (reads_dy and not failure.in_gradients) else failure
+def _explanations_of(compound: Mutant, case: Case) -> frozenset[Algorithm] | None:
+    """Return the running sums that explain how ``compound`` fails a case; None if it does not."""
+    failed, claims = _failure_of_base(compound.name, case)
+    if any(part.reads_dy for part in compound.where):
+        failed = failed - {"y"}  # y is right if the trigger reads dy
+    return claims if failed else None
 
 
 @cache
-def _failure_of_base(base: str, case: Case) -> _Failure | None:
+def _failure_of_base(base: str, case: Case) -> tuple[frozenset[str], frozenset[Algorithm]]:
+    """Return the outputs that a mistake gets wrong, and the running sums that explain them."""
     target = _adopted(base)
     trial = attempt(target, case)
     if trial.status not in {Status.WRONG, Status.CRASHED}:
-        return None
-    in_gradients = bool(trial.outputs_beyond() - {"y"})
-    return _Failure(
-        in_gradients=in_gradients, claims=frozenset(explanations(trial, running_sum_claims(target)))
-    )
+        return frozenset(), frozenset()
+    # without an output that is beyond its bound, the result is wrong in another way
+    wrong = frozenset(trial.outputs_beyond() or {"y"})
+    return wrong, frozenset(explanations(trial, running_sum_claims(target)))
 
 
 @cache

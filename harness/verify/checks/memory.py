@@ -52,12 +52,10 @@ _CALLS = 4  # several: a workspace may be kept once, but no tensor per call
 def y_shares_no_memory(call: Call) -> str | None:
     """y shares no memory with x, weight, bias or the y of the call before."""
     first, second = (call.outputs().y for _ in range(2))
-    if _share_memory(first, second):
-        return SHARES_EARLIER_Y
     for name, tensor in call.given.items():
         if _share_memory(tensor, second):
             return f"y shares the memory of {name}"
-    return None
+    return SHARES_EARLIER_Y if _share_memory(first, second) else None
 
 
 @check(None, SMALL, TAIL, BLOCK, LONG, TWO_AXES)
