@@ -166,7 +166,7 @@ class _Search:
         case = next(plain, None) or next(iter(failing), None)
         if case is None:
             return None
-        for axis in reversed(_ORDER):
+        for axis in _ORDER:
             is_data = axis == "distribution"
             values, least_ratio = (_OFFSETS, _PLAIN_RATIO) if is_data else ([_SIMPLEST[axis]], 1.0)
             cases = [changed(case, axis, value) for value in values]
