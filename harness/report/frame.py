@@ -65,13 +65,6 @@ class PageData:
         """Names in the order of colours and rows: the reference is first."""
         return tuple(self.cases["implementation"].unique())
 
-    @property
-    def max_condition(self) -> float:
-        """The largest condition number that a choice has to serve, until the reader changes it."""
-        return next(
-            answer.requirements.max_condition for answer in self.answers if answer.is_default
-        )
-
 
 def gather(
     results: Sequence[Results],

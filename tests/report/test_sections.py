@@ -6,7 +6,6 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from golden import assert_golden
@@ -14,13 +13,11 @@ from results_factory import make_record
 
 from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.report.document import Block, Cell, FigureBlock, Table, Text
-from harness.report.figures.plots import front_of
 from harness.report.figures.theme import file_of
 from harness.report.frame import gather
 from harness.report.sections.accuracy import error_against_condition
 from harness.report.sections.provenance import failures_and_warnings
 from harness.report.sections.speed import (
-    accuracy_against_speed,
     memory,
     speed_relative_to_native,
     which_implementation_to_run,
@@ -190,23 +187,6 @@ def test_a_curve_has_the_bound_of_each_declared_class_and_its_limit() -> None:
     assert [entry.text for entry in first.legend] == ["one pass", "recentred", "bound of the class"]
     assert "one pass (tree sums in float32) 650" in first.conclusion  # 1/sqrt(2 (f + 2) u), f = 18
     assert 'class="series-0"' in first.panels[0].svg
-
-
-# --- accuracy against speed -----------------------------------------------------------------------
-
-
-def test_the_front_has_the_candidates_that_no_other_beats_in_both() -> None:
-    rows = pd.DataFrame({"speed": [1.0, 2.0, 0.5, 0.9], "error_ulp": [1.0, 5.0, 0.5, 1.004]})
-    assert front_of(rows).tolist() == [True, True, True, False]
-
-
-def test_accuracy_counts_inputs_up_to_the_required_condition() -> None:
-    worse = {"distribution": "offset_1e6", "error_ulp": 1e5}
-    records = [*NATIVE, *QUICK, ran("quick", condition=1e6, shape=SHAPES[0], **worse)]
-    (figure,) = accuracy_against_speed(gather([results_of(records)]))
-    assert isinstance(figure, FigureBlock)
-    drawn = figure.panels[0].svg
-    assert [f">{name}<" in drawn for name in ("native", "quick", "10⁵")] == [True, True, False]
 
 
 # --- failures ------------------------------------------------------------------------------------

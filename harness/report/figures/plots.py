@@ -1,7 +1,7 @@
 """The figures of the page, drawn by matplotlib, and what several of them need.
 
-A section chooses the rows of each: latency against size, accuracy against speed, the map of speeds,
-and the history of a series. Error against condition has a module of its own.
+A section chooses the rows of each: latency against size, the map of speeds, and the history of a
+series. Error against condition has a module of its own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ __all__ = [
     "LIMIT_LOG2",
     "EndLabel",
     "end_labels",
-    "front_of",
     "history_figure",
     "latency_figure",
     "level",
-    "pareto_figure",
     "span",
     "speed_map",
     "speed_word",
@@ -131,14 +129,10 @@ def span(axes: Axes, values: pd.Series) -> None:
     axes.set_xlim(low / margin, high * margin)
 
 
-def ticks(
-    axes: Axes,
-    write_y: Callable[[float], str] | None = None,
-    write_x: Callable[[float], str] | None = None,
-) -> None:
+def ticks(axes: Axes, write_y: Callable[[float], str] | None = None) -> None:
     """Label decades, and values between them only if there are few decades; as powers of ten."""
     for axis, limits, write in (
-        (axes.xaxis, axes.get_xlim(), write_x),
+        (axes.xaxis, axes.get_xlim(), None),
         (axes.yaxis, axes.get_ylim(), write_y),
     ):
         values = list(_tick_values(*limits))
@@ -231,60 +225,6 @@ def _line(
         axes.fill_between(size, below, above, color=colour, alpha=0.2, lw=0, gid=gid)
     share = "" if isnan(copy[-1]) else f" {copy[-1]:.0%}"
     return EndLabel(f"{label}{share}", size[-1], time[-1], colour)
-
-
-# --- accuracy against speed, with the candidates that no other beats in both ----------------------
-
-_LEAST_ULP = 0.5  # correctly rounded; smaller errors are luck
-
-
-def front_of(rows: pd.DataFrame) -> pd.Series:
-    """Return which rows no other row beats in speed and error both.
-
-    Errors that are equal to two digits are equal: their order is that of the inputs' seed.
-    """
-    errors = rows["error_ulp"].map(lambda error: float(f"{error:.1e}"))
-    ordered = rows.assign(error=errors)
-    ordered = ordered.sort_values(["speed", "error"], ascending=[False, True], kind="stable")
-    best = ordered["error"].cummin()
-    is_best = (ordered["error"] == best) & (best < best.shift(fill_value=np.inf))
-    return is_best.reindex(rows.index)
-
-
-def pareto_figure(theme: Theme, title: str, rows: pd.DataFrame) -> Figure:
-    """Draw one named point per candidate: right is faster, down is more accurate.
-
-    Args:
-        theme: colours.
-        title: of the figure.
-        rows: one per candidate, with the columns label, speed, error_ulp and is_wrong.
-    """
-    finite = rows["error_ulp"][np.isfinite(rows["error_ulp"])]
-    top = max(finite.max() if len(finite) else 1.0, _LEAST_ULP) * 4
-    shown = rows.assign(error_ulp=rows["error_ulp"].clip(_LEAST_ULP, top))
-    shown["is_best"] = front_of(shown)
-    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
-        axes.set(xscale="log", yscale="log")
-        span(axes, pd.Series([*shown["speed"], 1.0]))
-        axes.set_ylim(_LEAST_ULP / 1.6, top * 1.5)
-        ticks(axes, write_x=lambda value: f"{rounded(value)}x")
-        axes.axvline(1.0, color=theme.muted, zorder=1, **DASHED)
-        best = shown[shown["is_best"]].sort_values("speed")
-        axes.plot(best["speed"], best["error_ulp"], color=theme.series[0], lw=1.2, ls=(0, (4, 2)))
-        labels = []
-        points = shown[["label", "speed", "error_ulp", "is_wrong", "is_best"]].to_numpy(object)
-        for label, speed, error_ulp, is_wrong, is_best in points:
-            colour = theme.series[0] if is_best else theme.muted
-            axes.plot(
-                speed, error_ulp, ls="none", ms=6.5, marker="X" if is_wrong else "o",
-                mfc=colour if is_best or is_wrong else theme.face, mec=colour,
-            )  # fmt: skip
-            text = theme.ink if is_best else theme.muted
-            labels.append(EndLabel(label, speed, error_ulp, text))
-        end_labels(axes, theme, labels, _INNER_IN)
-        axes.set_title(title)
-        axes.set(xlabel="speed relative to native: right is faster", ylabel="largest error, ulp")
-        return figure
 
 
 # --- the map of speeds, for files of their own: the page has a table with coloured cells ----------

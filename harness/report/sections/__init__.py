@@ -13,7 +13,6 @@ from harness.report.sections.provenance import (
     terms,
 )
 from harness.report.sections.speed import (
-    accuracy_against_speed,
     latency_against_size,
     memory,
     speed_relative_to_native,
@@ -27,7 +26,6 @@ SECTIONS: tuple[Section, ...] = (
     gate_verdicts,
     how_it_changed,
     error_against_condition,
-    accuracy_against_speed,
     latency_against_size,
     speed_relative_to_native,
     error_of_the_gradients,

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records import Direction, Mode, Status
+from harness.records import Mode, Status
 from harness.records.text import as_speed, bytes_text, count, in_words, seconds_text, speed_text
 from harness.report.choice import (
     SCENARIO_COLUMNS,
     fault_text,
-    requirement_text,
     run_text,
     scenario_row,
 )
@@ -34,7 +33,6 @@ from harness.report.document import (
 from harness.report.figures.plots import (
     LIMIT_LOG2,
     latency_figure,
-    pareto_figure,
     speed_map,
     speed_word,
 )
@@ -46,11 +44,9 @@ from harness.selection import (
     OverallChoice,
     Slice,
     cost_of,
-    largest_required,
 )
 
 __all__ = [
-    "accuracy_against_speed",
     "latency_against_size",
     "memory",
     "speed_relative_to_native",
@@ -246,53 +242,6 @@ def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
         "may be outside it. Thin: compiled. Of two shapes of equal size the slower is shown."
         f"{left_out}"
     )
-
-
-# --- accuracy against speed ----------------------------------------------------------------------
-
-
-def accuracy_against_speed(data: PageData) -> tuple[Block, ...]:
-    """Show the error and the speed of every candidate, and which no other beats in both."""
-    cases = data.cases
-    figures: list[FigureBlock] = []
-    for (direction, device), group in groups(cases, "direction", "device"):
-        if direction == Direction.FORWARD_BACKWARD:
-            continue  # its errors are those of the backward, and its time the sum
-        panels = []
-        for (dtype,), rows in groups(group, "dtype"):
-            checked = rows[rows["condition"] <= largest_required(data.max_condition)]
-            points = _points(rows[rows["ratio"].notna()], checked)
-            if len(points) < 2:
-                continue
-            words = f"Accuracy against speed: {device}, {direction}, {dtype}"
-            draw = partial(pareto_figure, title=f"{dtype}, {direction}", rows=points)
-            panels.append(Panel(name_of(words), words, draw))
-        if panels:
-            figure = FigureBlock(
-                title=f"Accuracy against speed: {device}, {direction}",
-                caption="Right is faster, down is more accurate. Filled: no other candidate is "
-                "both faster and more accurate. Speed: geometric mean over the shapes in which "
-                "most candidates were timed. Error: the largest of any output, for "
-                f"{requirement_text(data.max_condition)}. ✕: a result was outside its bound. At "
-                "the top: not finite.",
-                panels=tuple(panels),
-                is_folded=bool(figures),
-            )
-            figures.append(figure)
-    return tuple(figures) or (Text("No two candidates were timed and checked."),)
-
-
-def _points(timed: pd.DataFrame, checked: pd.DataFrame) -> pd.DataFrame:
-    """Return speed and error of each candidate that was timed in as many cases as any other."""
-    logarithms = -np.log(timed["ratio"])
-    speeds = logarithms.groupby(timed["label"].astype(str), sort=False).agg(["mean", "size"])
-    speeds = speeds[speeds["size"] == speeds["size"].max()]
-    own = checked.assign(is_wrong=checked["status"] == Status.WRONG)[["error_ulp", "is_wrong"]]
-    errors = own.groupby(checked["label"].astype(str), sort=False).max()
-    points = speeds.join(errors, how="inner").dropna(subset="error_ulp")
-    points = points.assign(speed=np.exp(points["mean"]), is_wrong=points["is_wrong"].astype(bool))
-    shown: pd.DataFrame = points.rename_axis("label").reset_index()
-    return shown
 
 
 # --- tables of implementations by shapes ---------------------------------------------------------
