@@ -18,7 +18,7 @@ from small_results import CASE, SMALL
 from harness.cases import expand
 from harness.cases.axes import sweep_axes
 from harness.cases.inputs import NAMED
-from harness.cli.options import SweepChoice
+from harness.cli.options import SweepChoice, given_axes
 from harness.cli.run import run
 from harness.records import Affine, Autograd, Case, Direction, Mode
 from harness.report import build_page
@@ -55,7 +55,7 @@ def test_the_command_of_a_case_runs_this_case_alone(case: Case) -> None:
         f"--distribution {case.distribution} --direction {case.direction} {command_rest(record)}"
     )
     given = run.make_context("run", shlex.split(command)).params
-    choice = SweepChoice.of_axes({axis.key: given[axis.key] for axis in sweep_axes()})
+    choice = SweepChoice(given_axes({axis.key: given[axis.key] for axis in sweep_axes()}))
     planned = expand(
         choice.load(),
         implementations={},
