@@ -42,7 +42,7 @@ from compare import read, short
 from harness.mutants import RIGHT, WRONG
 from harness.run.integrity import process_state_restored
 from harness.verify import verify
-from harness.verify.text import verdict_as_json
+from harness.verify.result import verdict_as_json
 from implementations import ALL, adopt
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,7 +27,7 @@ from harness.records import Case, Direction, Status
 from harness.records.text import count
 from harness.run.attempt import attempt
 from harness.verify import verify
-from harness.verify.cases.plan import planned_cases
+from harness.verify.cases import planned_cases
 from harness.verify.red_team import Fate, run_red_team
 from harness.verify.result import DTYPES
 from implementations.contract import Implementation, Reduction

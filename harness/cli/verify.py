@@ -81,8 +81,7 @@ def verify(
         return
     announce(f"verifying {', '.join(targets)} in {', '.join(options['dtypes'])}")
     from harness.records import Direction
-    from harness.verify.result import VerifyOptions
-    from harness.verify.text import verdict_as_json, verdict_lines
+    from harness.verify.result import VerifyOptions, verdict_as_json, verdict_lines
     from harness.verify.workers import INTERRUPTED, verdicts_of
 
     chosen = VerifyOptions(
@@ -151,7 +150,7 @@ def explain(
     from harness.run.fleet import EndedError, Fleet
     from harness.run.session import plan
     from harness.store import to_plain
-    from harness.verify.text import explanation_lines
+    from harness.verify.explain import explanation_lines
     from harness.verify.workers import explain_in_worker
 
     choice = SweepChoice({**given_axes(axes), "shapes": (shape,)})

@@ -23,7 +23,7 @@ from harness.run.attempt import Judged
 from harness.run.call import (
     ImplementationError,
 )
-from harness.verify.cases.plan import first_case
+from harness.verify.cases import first_case
 from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of
 from implementations.contract import Implementation, UnsupportedError
 from implementations.targets.from_module import ModuleFunction

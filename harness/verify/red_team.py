@@ -44,7 +44,7 @@ from harness.mutants import (
 from harness.records import Affine, Case, Status
 from harness.run.attempt import attempt
 from harness.verify.case_results import explanations, running_sum_claims
-from harness.verify.cases.plan import planned_cases
+from harness.verify.cases import planned_cases
 from implementations import adopt
 from implementations.contract import Algorithm, Implementation
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from harness.mutants import ORDERS, RIGHT, WRONG, Mutant
 from harness.records.text import count
 from harness.run.integrity import process_state_restored
-from harness.verify.cases.plan import DEFAULT
+from harness.verify.cases import DEFAULT
 from harness.verify.red_team import Fate, RedTeam, run_red_team
 from harness.verify.result import DTYPES
-from harness.verify.verify import verify
+from harness.verify.verification import verify
 from implementations import adopt
 
 _COMPOUNDS = 60  # of each order, in about two minutes; experiments/red_team has more

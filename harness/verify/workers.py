@@ -19,10 +19,10 @@ from harness.records.finding import Finding, Severity
 from harness.records.refusal import Refusal
 from harness.run.fleet import EndedError, Fleet, HarnessError, why_unresolved
 from harness.verify.case_results import Count
-from harness.verify.cases.plan import PlannedCase
+from harness.verify.cases import PlannedCase
 from harness.verify.explain import Explanation, explain
 from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.verify import verify_target
+from harness.verify.verification import verify_target
 
 if TYPE_CHECKING:
     from harness.run.case import CaseRunner

@@ -62,7 +62,7 @@ for plan in expand(sweep, implementations={}, devices={"cpu": None}):
     print(plan.case.id, axes.command_options(plan.case))
 """,
     "covering array": """
-from harness.verify.cases.plan import array_within
+from harness.verify.cases import array_within
 from harness.verify.scope import Scope
 rows = array_within(Scope(), 2, forward_only=False)
 print(*sorted({(row["tail"], row["threads"]) for row in rows}))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.cases.axes import EXCLUSIONS, Exclusion, array_axes
 from harness.cases.covering_array import covering_array
-from harness.verify.cases.plan import array_within
+from harness.verify.cases import array_within
 from harness.verify.scope import Scope
 
 AXES = {name: axis.values for name, axis in array_axes().items()}

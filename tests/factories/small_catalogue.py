@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.verify import verification
-from harness.verify.cases.plan import PlannedCase, planned_cases
+from harness.verify.cases import PlannedCase, planned_cases
 
 Plan = Callable[..., list[PlannedCase]]
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.verify.case_results import Count
-from harness.verify.cases.plan import PlannedCase
-from harness.verify.grade import Grade
+from harness.verify.case_results import Count, Grade
+from harness.verify.cases import PlannedCase
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from harness.mutants import named
 from harness.records import Case
-from harness.verify.cases.plan import first_case
+from harness.verify.cases import first_case
 from implementations import Implementation
 
 __all__ = [

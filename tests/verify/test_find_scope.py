@@ -19,7 +19,7 @@ from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import RemarkKind
 from harness.run.attempt import attempt
 from harness.verify import verify
-from harness.verify.cases.plan import array_within
+from harness.verify.cases import array_within
 from harness.verify.find_scope import find_scope
 from harness.verify.scope import Scope, within_scope
 from implementations import CallOptions, UnsupportedError, adopt

@@ -10,7 +10,7 @@ from torch import Tensor
 from verify_targets import target
 
 from harness.mutants import RIGHT
-from harness.verify.grade import grade
+from harness.verify.case_results import grade
 from implementations import Implementation, adopt, one_pass, two_pass, two_pass_input_dtype
 
 RECENTRED = next(each for each in RIGHT if each.name == "recentred")

@@ -9,11 +9,10 @@ from golden import assert_golden
 from verdict_examples import EXAMPLES
 
 from harness.records import Case, Status
-from harness.verify.explain import Explanation, Step
+from harness.verify.explain import Explanation, Step, explanation_lines
 from harness.verify.red_team import CompoundResult, Fate, RedTeam
-from harness.verify.result import Outcome
+from harness.verify.result import Outcome, verdict_lines
 from harness.verify.self_test import MutantResult, SelfTest, self_test_lines
-from harness.verify.text import explanation_lines, verdict_lines
 
 GOLDEN = Path(__file__).parent / "golden"
 MEAN = Step(name="mean", shape=(3, 1), exact=(-0.25,), computed=(-0.2500001,))

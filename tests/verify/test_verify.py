@@ -19,7 +19,7 @@ from harness.records import Case, Direction, Status
 from harness.records.finding import RemarkKind, Severity
 from harness.verify import assert_layer_norm, verify, verify_case
 from harness.verify.result import Outcome, Verdict, VerifyOptions
-from harness.verify.verify import verify_target
+from harness.verify.verification import verify_target
 from implementations import TargetError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("small_catalogue")

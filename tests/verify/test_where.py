@@ -17,8 +17,8 @@ from harness.cases import Condition, Relation
 from harness.numerics.error_measurement import BoundRatio
 from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.run.attempt import Judged
-from harness.verify.cases.plan import QUICKEST, planned_cases
-from harness.verify.where import conditions_of_failures, fact_of
+from harness.verify.cases import QUICKEST, planned_cases
+from harness.verify.diagnosis import conditions_of_failures, fact_of
 from implementations import native
 
 Claim = Callable[[SimpleNamespace], bool]

@@ -19,8 +19,8 @@ from harness.records.finding import Severity
 from harness.run import call as computed
 from harness.run.attempt import Judged, attempt
 from harness.run.integrity import process_state
-from harness.verify import verify, why
-from harness.verify.why import mistakes_of, narrow_sums
+from harness.verify import diagnosis, verify
+from harness.verify.diagnosis import mistakes_of, narrow_sums
 from implementations import Implementation, adopt, native, two_pass
 
 STRIDES_IGNORED = named("strides_ignored").mistake
@@ -108,7 +108,7 @@ def test_a_known_mistake_is_named(name: str, dtype: str) -> None:
 def test_a_mistake_is_named_on_another_device_than_the_cpu(
     target: Implementation, dtype: str, mistake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(why, "WRONG", (named("unbiased_variance"),))
+    monkeypatch.setattr(diagnosis, "WRONG", (named("unbiased_variance"),))
     # tensors of the other device are of a subclass, which no output may be
     monkeypatch.setattr(computed, "checked", lambda name, output, like: output)
     tried = cases(dtype, "normal", "tiny_variance", "offset_1e2", shape=(17, 33))

@@ -27,7 +27,7 @@ from harness.run.attempt import attempt
 from harness.verify import verify
 from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import SMALL
-from harness.verify.text import verdict_lines
+from harness.verify.result import verdict_lines
 from implementations import find
 from implementations.triton import layout as layouts
 

@@ -16,7 +16,7 @@ from fused_kernels import (
 )
 
 from harness.verify import verify
-from harness.verify.text import verdict_lines
+from harness.verify.result import verdict_lines
 from implementations import find
 from implementations.triton import layout as layouts
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from harness.records.finding import RemarkKind, Severity
 from harness.verify import verify
-from harness.verify.cases.plan import first_case
+from harness.verify.cases import first_case
 from harness.verify.checks.contract_checks import contract_findings
 from implementations import adopt
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.cases.inputs import make_inputs
 from harness.records import Case
-from harness.verify.cases.plan import first_case
+from harness.verify.cases import first_case
 from harness.verify.checks import calls, surroundings
 from harness.verify.checks.surroundings import works_on_the_current_stream
 from implementations import adopt, find

@@ -7,7 +7,7 @@ from collections import Counter
 from harness.cases.axes import AXES
 from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, REPORTED
 from harness.records import Case, Direction
-from harness.verify.cases.stories import FULL, Story, cases_of
+from harness.verify.cases import FULL, Story, cases_of
 from harness.verify.result import DTYPES
 
 

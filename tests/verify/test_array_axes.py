@@ -10,7 +10,7 @@ import pytest
 from harness.cases.axes import array_axes
 from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, make_inputs
 from harness.records import Affine, Autograd, Direction
-from harness.verify.cases.plan import array_within, axes_within, case_from
+from harness.verify.cases import array_within, axes_within, case_from
 from harness.verify.scope import Scope
 
 AXES = {name: axis.values for name, axis in array_axes().items()}

@@ -1,1 +1,0 @@
-"""The cases that a target is verified on, as data."""
