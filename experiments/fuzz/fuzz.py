@@ -77,7 +77,7 @@ def make_inputs(folder: Path) -> None:
 
 def _write_benchmarks(folder: Path) -> None:
     """Write what pytest-benchmark would have written of the first timed cases of a run."""
-    from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_of
+    from harness.report.pytest_benchmark import extra_info_of, machine_info_of
     from harness.store import read
 
     results = read(folder / "run.parquet")

@@ -97,8 +97,8 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
     Raises:
         OutputFileError: the file cannot be written.
     """
+    from harness.report.ci import LIMIT_BYTES
     from harness.report.document import markdown
-    from harness.report.exports.ci import LIMIT_BYTES
 
     used = path.stat().st_size if _is_github_summary(path) and path.exists() else 0
     separator = "\n" if used else ""  # a heading begins its line
@@ -126,7 +126,7 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
     @json_option
     @wraps(command)
     def printing(junit: Path | None, summary: Path | None, as_json: bool, **values: Any) -> None:
-        from harness.report.exports import ci
+        from harness.report import ci
 
         read = (*values.values(), getattr(values.get("choice"), "file", None))
         inputs = [value for value in read if isinstance(value, Path)]
@@ -169,9 +169,9 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
 
 
 def _print_comparison(comparison: Comparison, form: str) -> None:
-    from harness.report.comparison import MOST_ROWS, comparison_as_plain, document_of_comparison
+    from harness.report.changes import MOST_ROWS, comparison_as_plain, document_of_comparison
+    from harness.report.ci import LIMIT_BYTES, summary_of_comparison
     from harness.report.document import markdown, show
-    from harness.report.exports.ci import LIMIT_BYTES, summary_of_comparison
 
     if form == "json":
         click.echo(json.dumps(comparison_as_plain(comparison)))

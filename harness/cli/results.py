@@ -187,7 +187,7 @@ def write_page(
 
 # --- export and import ---------------------------------------------------------------------------
 
-# the names in harness.report.exports.tables, which takes a second to import
+# the names in harness.report.exports, which takes a second to import
 FORMATS = ("csv", "junit", "summary", "smaller-is-better", "bencher")
 # what the page shows, in files of their own
 PAGE_FORMATS = ("markdown", "svg", "png")
@@ -212,8 +212,8 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
     format can express.
     """
     from harness.regression import NotMeasuredError, refuse_duplicates
-    from harness.report.exports.ci import summary_of_run
-    from harness.report.exports.tables import AS_TEXT
+    from harness.report.ci import summary_of_run
+    from harness.report.exports import AS_TEXT
 
     if figure and form not in PAGE_FORMATS:
         raise click.UsageError(f"--figure {figure}: goes with --format {', '.join(PAGE_FORMATS)}")
@@ -247,7 +247,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
 def _part_of_page(results: Results, form: str, figure: str | None) -> str | bytes | None:
     """Return a figure or tables of the page, or their names; None if it has none."""
     from harness.report.document import markdown
-    from harness.report.figures.theme import file_of
+    from harness.report.figures import file_of
     from harness.report.page import drawings_of, tables_of
 
     tables: dict[str, Table] = tables_of([results]) if form == "markdown" else {}
@@ -280,7 +280,7 @@ def import_results(benchmark: Path, out: Path) -> None:
     """
     if out.exists():
         raise Refusal(f"{out} exists; choose another --out")
-    from harness.report.exports.pytest_benchmark import import_benchmarks
+    from harness.report.pytest_benchmark import import_benchmarks
     from harness.store import write
 
     results = import_benchmarks(benchmark, typed_command())
@@ -319,8 +319,8 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
     """
     from harness.regression import NotMeasuredError
     from harness.regression.history import TREND_METRICS, query_history
+    from harness.report.changes import document_of_history, history_as_plain
     from harness.report.document import show
-    from harness.report.history import document_of_history, history_as_plain
 
     found, trend = query_history(folder, TREND_METRICS[metric], pattern=pattern, **wanted)
     if not trend.series:

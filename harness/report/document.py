@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from harness.report.figures.theme import Theme
+    from harness.report.figures import Theme
     from harness.report.frame import PageData
 
 __all__ = [
@@ -163,7 +163,7 @@ class Panel:
     @property
     def svg(self) -> str:
         """Markup from matplotlib, which escapes the texts in it."""
-        from harness.report.figures.theme import page_markup
+        from harness.report.figures import page_markup
 
         return page_markup(self.draw, self.name, self.title)
 

@@ -17,11 +17,14 @@ from markupsafe import Markup
 from harness.records import Environment, Mode, Status
 from harness.records.refusal import Refusal
 from harness.records.text import count, in_words
+from harness.report.accuracy import error_against_condition, error_of_the_gradients
+from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.choice import first_choice, headline_lines
 from harness.report.document import (
     Block,
     FigureBlock,
     Panel,
+    Section,
     Table,
     Text,
     heading,
@@ -31,12 +34,23 @@ from harness.report.document import (
     templates,
 )
 from harness.report.frame import PageData, gather
-from harness.report.history import how_it_changed
-from harness.report.sections import SECTIONS
+from harness.report.provenance import (
+    all_cases,
+    environment_and_method,
+    failures_and_warnings,
+    terms,
+)
+from harness.report.speed import (
+    latency_against_size,
+    memory,
+    speed_relative_to_native,
+    which_implementation_to_run,
+)
 from harness.selection import DEFAULT_MAX_CONDITION, NATIVE
 from harness.store import Results
 
 __all__ = [
+    "SECTIONS",
     "ReportError",
     "build_page",
     "drawings_of",
@@ -44,6 +58,21 @@ __all__ = [
     "write_report",
 ]
 
+SECTIONS: tuple[Section, ...] = (
+    which_implementation_to_run,
+    gate_verdicts,
+    how_it_changed,
+    error_against_condition,
+    latency_against_size,
+    speed_relative_to_native,
+    error_of_the_gradients,
+    memory,
+    failures_and_warnings,
+    all_cases,
+    environment_and_method,
+    terms,
+)
+"""The sections, in order. To add one: a function, and its name here."""
 _STYLES = ("page.css", "figures.css", "cases.css")
 _SCRIPTS = ("page.js", "cases.js", "explorer.js", "table.js")
 """One script of the page: later files use what earlier ones define."""

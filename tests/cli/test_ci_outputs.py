@@ -13,7 +13,7 @@ from commanding import call
 from compared_runs import STEADY, make_case, make_record, results_of
 
 from harness.records import Status
-from harness.report.exports.ci import LIMIT_BYTES
+from harness.report.ci import LIMIT_BYTES
 from harness.store import write
 
 CASE = make_case()
@@ -132,7 +132,7 @@ def test_a_file_that_must_not_or_cannot_be_written_is_refused_before_the_compari
 def test_cases_left_out_of_the_summary_are_in_the_junit_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.report.exports.ci.LIMIT_BYTES", 20_000)
+    monkeypatch.setattr("harness.report.ci.LIMIT_BYTES", 20_000)
     cases = [make_record(make_case("x" * 900, rows=rows), STEADY) for rows in range(40)]
     broken = [make_record(record.case, (1.0,), status=Status.WRONG) for record in cases]
     write(results_of(*cases), Path("base.parquet"))

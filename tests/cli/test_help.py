@@ -16,7 +16,7 @@ from harness.cases.axes import sweep_axes
 from harness.cli import main
 from harness.cli.options import type_of
 from harness.cli.results import FORMATS
-from harness.report.exports.tables import AS_TEXT
+from harness.report.exports import AS_TEXT
 
 
 @pytest.mark.skipif(not IS_RECENT, reason="click 8.1 writes metavars otherwise")

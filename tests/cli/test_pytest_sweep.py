@@ -17,7 +17,7 @@ import implementations
 from harness.cases.inputs import make_inputs
 from harness.cli.pytest_sweep import run_case, time_with
 from harness.records import Allocation, Case, Direction, Status
-from harness.report.exports.pytest_benchmark import KEY, MODEL_BYTES, record_from
+from harness.report.pytest_benchmark import KEY, MODEL_BYTES, record_from
 from harness.run.case import CaseRunner
 
 SUBJECTS = """

@@ -10,7 +10,7 @@ from pytest_benchmark.stats import Stats
 
 from harness.records import Estimate, Record, Status
 from harness.regression import Change, ChangeKind, Comparison
-from harness.report.exports.pytest_benchmark import extra_info_of, machine_info_of
+from harness.report.pytest_benchmark import extra_info_of, machine_info_of
 from harness.store import Results
 
 RATIO = Estimate(value=1.25, low=1.2, high=1.3)

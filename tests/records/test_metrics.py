@@ -17,9 +17,9 @@ from harness.records import metrics
 from harness.records.metrics import METRICS, Metric
 from harness.regression.history import series_of
 from harness.report import build_page
+from harness.report.ci import junit_of_run, summary_of_run
 from harness.report.document import markdown
-from harness.report.exports.ci import junit_of_run, summary_of_run
-from harness.report.exports.tables import bencher_metrics, csv_table
+from harness.report.exports import bencher_metrics, csv_table
 
 EXTRA = Metric(
     "rows_count", "number of rows", "count", "case.rows",

@@ -29,7 +29,7 @@ from golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.regression import Change, ChangeKind, Comparison
-from harness.report.comparison import MOST_ROWS, comparison_as_plain, document_of_comparison
+from harness.report.changes import MOST_ROWS, comparison_as_plain, document_of_comparison
 from harness.report.document import terminal_lines
 from harness.store import Results
 

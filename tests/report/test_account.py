@@ -10,7 +10,7 @@ from small_results import CASE, FAILED, SMALL, shown
 
 from harness.records import Status
 from harness.report.frame import gather
-from harness.report.sections.provenance import failures_and_warnings
+from harness.report.provenance import failures_and_warnings
 from harness.store import Results
 
 

@@ -22,8 +22,8 @@ from harness.cli.options import SweepChoice, given_axes
 from harness.cli.run import run
 from harness.records import Affine, Autograd, Case, Direction, Mode
 from harness.report import build_page
-from harness.report.embedded import case_data, command_rest, script_json
 from harness.report.frame import gather
+from harness.report.provenance import case_data, command_rest, script_json
 from harness.store import Results
 
 PLAIN = Case(implementation="two_pass", shape=(64, 768))
@@ -89,7 +89,7 @@ def test_of_too_many_cases_the_worst_are_shown_and_the_file_is_named(
     assert data["count"] <= 900
     assert set(data["texts"]["status"]["words"]) == set(found.cases["status"])
     few = partial(case_data, most=100)
-    monkeypatch.setattr("harness.report.sections.provenance.case_data", few)
+    monkeypatch.setattr("harness.report.provenance.case_data", few)
     page = build_page([many], files=["results/many.parquet"])
     assert "cases are too many for a page" in page
     assert "results/many.parquet" in page

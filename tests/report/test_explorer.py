@@ -13,7 +13,7 @@ from results_factory import make_cases, make_record, make_results, make_run
 
 from harness.records import Case, Record, Status
 from harness.report import write_report
-from harness.report.embedded import command_rest
+from harness.report.provenance import command_rest
 from harness.store import Results
 
 pytest.importorskip("playwright", reason="playwright is not installed")

@@ -10,8 +10,8 @@ from histories import URL, commit_of, history_of, runs_of, wavy
 
 from harness.regression.history import History
 from harness.report import build_page
+from harness.report.changes import how_it_changed
 from harness.report.frame import gather
-from harness.report.history import how_it_changed
 
 CASE = make_case("c_recentred")
 

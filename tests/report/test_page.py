@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from pkgutil import iter_modules
 from threading import Thread
 from types import FunctionType
 
@@ -19,13 +18,12 @@ from results_factory import make_cases, make_record, make_results, make_run
 from small_results import CASE, FAILED, SMALL
 
 from harness.records import Mode, Status
-from harness.report import ReportError, build_page, sections, write_report
-from harness.report.comparison import gate_verdicts
+from harness.report import ReportError, build_page, write_report
+from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.document import heading
-from harness.report.embedded import case_data, script_json
 from harness.report.frame import gather
-from harness.report.history import how_it_changed
-from harness.report.sections import SECTIONS
+from harness.report.page import SECTIONS
+from harness.report.provenance import case_data, script_json
 from harness.store import Results
 
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
@@ -59,18 +57,15 @@ def test_every_section_is_on_the_page_and_in_its_navigation(page: str) -> None:
 
 
 def test_every_public_function_of_the_sections_is_in_sections() -> None:
-    names = [f"{sections.__name__}.{module.name}" for module in iter_modules(sections.__path__)]
+    names = [name for name in sys.modules if name.startswith("harness.report.")]
     public = {
         function.__name__
         for name in names
         for function in vars(sys.modules[name]).values()
         if isinstance(function, FunctionType)
-        and function.__module__ == name
-        and not function.__name__.startswith("_")
+        and list(function.__annotations__.values()) == ["PageData", "tuple[Block, ...]"]
     }
-    # a comparison and a history are documents of their own, which commands print too
-    elsewhere = {gate_verdicts.__name__, how_it_changed.__name__}
-    assert public == {section.__name__ for section in SECTIONS} - elsewhere
+    assert public == {section.__name__ for section in SECTIONS}
 
 
 def test_a_section_without_data_is_left_out_or_says_so_and_has_no_figure() -> None:

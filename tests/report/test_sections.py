@@ -12,12 +12,12 @@ from golden import assert_golden
 from results_factory import make_record
 
 from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
+from harness.report.accuracy import error_against_condition
 from harness.report.document import Block, Cell, FigureBlock, Table, Text
-from harness.report.figures.theme import file_of
+from harness.report.figures import file_of
 from harness.report.frame import gather
-from harness.report.sections.accuracy import error_against_condition
-from harness.report.sections.provenance import failures_and_warnings
-from harness.report.sections.speed import (
+from harness.report.provenance import failures_and_warnings
+from harness.report.speed import (
     memory,
     speed_relative_to_native,
     which_implementation_to_run,

@@ -10,7 +10,7 @@ from small_results import FAILED, SMALL, shown
 from harness.records import Status
 from harness.report import build_page
 from harness.report.frame import gather
-from harness.report.sections.provenance import environment_and_method
+from harness.report.provenance import environment_and_method
 from harness.store import Results
 
 # --- what the page holds -------------------------------------------------------------------------

@@ -32,8 +32,8 @@ from harness.regression.history import (
     read_history,
     series_of,
 )
+from harness.report.changes import document_of_history
 from harness.report.document import terminal_lines
-from harness.report.history import document_of_history
 from harness.store import Results
 
 CASE = make_case("c_recentred")

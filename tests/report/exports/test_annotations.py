@@ -9,7 +9,7 @@ from exported import change_of, comparison_of, one_of_each
 from golden import assert_golden
 
 from harness.regression import ChangeKind
-from harness.report.exports.ci import annotations_of_comparison, annotations_of_refusal
+from harness.report.ci import annotations_of_comparison, annotations_of_refusal
 
 
 def levels(*kinds: ChangeKind) -> list[str]:

@@ -18,7 +18,7 @@ from exported import benchmark_file, benchmark_of
 from harness.cli.exit_code import CommandGroup
 from harness.cli.results import import_results
 from harness.records import Arm, ArmRole, Clock, Latency, Record
-from harness.report.exports.pytest_benchmark import KEY, import_benchmarks
+from harness.report.pytest_benchmark import KEY, import_benchmarks
 from harness.store import read
 
 PROGRAM = CommandGroup(commands={"import": import_results})

@@ -10,7 +10,7 @@ import pytest
 
 from harness.records import Budget, Measurement, Status
 from harness.regression import ChangeKind, compare
-from harness.report.exports.pytest_benchmark import import_benchmarks
+from harness.report.pytest_benchmark import import_benchmarks
 from harness.run.case import CaseRunner
 from harness.store import Results
 

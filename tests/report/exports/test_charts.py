@@ -11,7 +11,7 @@ import pytest
 from compared_runs import failed, make_case, make_latency, make_record, results_of, with_error
 
 from harness.records import Estimate, Record, Status
-from harness.report.exports.tables import bencher_metrics, smaller_is_better
+from harness.report.exports import bencher_metrics, smaller_is_better
 
 RATIO = Estimate(value=1.5, low=1.4, high=1.7)
 TIMED = make_record(make_case(), latency=make_latency((1.5,), reference_ratio=RATIO))

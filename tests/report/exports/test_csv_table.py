@@ -11,7 +11,7 @@ import pytest
 from compared_runs import STEADY, failed, make_case, make_record, results_of
 
 from harness.records import Direction, Errors, MeasurementWarning, OutputErrors, Record, WarningKind
-from harness.report.exports.tables import csv_columns, csv_table
+from harness.report.exports import csv_columns, csv_table
 from harness.store.schema import without_none
 
 SPECIAL = {"id", "warnings"}

@@ -12,13 +12,13 @@ from golden import assert_golden
 
 from harness.records import Record, Status
 from harness.regression import ChangeKind
-from harness.report.document import markdown
-from harness.report.exports.ci import (
+from harness.report.ci import (
     LIMIT_BYTES,
     summary_of_comparison,
     summary_of_refusal,
     summary_of_run,
 )
+from harness.report.document import markdown
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -14,7 +14,7 @@ from golden import assert_golden
 
 from harness.records import Cost, Status
 from harness.regression import ChangeKind
-from harness.report.exports.ci import junit_of_comparison, junit_of_refusal, junit_of_run
+from harness.report.ci import junit_of_comparison, junit_of_refusal, junit_of_run
 
 GOLDEN = Path(__file__).parent / "golden"
 # junit-10.xsd of Jenkins' xunit plugin: the attributes and children that each element must have

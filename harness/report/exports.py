@@ -16,8 +16,8 @@ from typing import Any
 
 from harness.records import Case, Record, Status
 from harness.records.metrics import metrics_in
+from harness.report.ci import LIMIT_BYTES, junit_of_run, summary_of_run
 from harness.report.document import markdown
-from harness.report.exports.ci import LIMIT_BYTES, junit_of_run, summary_of_run
 from harness.store import Results
 
 __all__ = ["AS_TEXT", "bencher_metrics", "csv_columns", "csv_table", "smaller_is_better"]

@@ -30,7 +30,7 @@ from harness.report.document import (
     name_of,
     number,
 )
-from harness.report.figures.plots import (
+from harness.report.figures import (
     LIMIT_LOG2,
     latency_figure,
     speed_map,

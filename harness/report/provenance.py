@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from math import isinf, isnan
 from typing import Any
 
-from harness.cases.axes import python_line, unusual
-from harness.records import BAD_FIRST, Environment, Gpu, Run, Status, WarningKind
+import pandas as pd
+
+from harness.cases.axes import command_options, python_line, unusual
+from harness.records import (
+    BAD_FIRST,
+    Environment,
+    Gpu,
+    Measurement,
+    Record,
+    Run,
+    Status,
+    WarningKind,
+)
+from harness.records.metrics import metrics_in
 from harness.records.text import bytes_text, count, in_words, percent_text, seconds_text
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (
@@ -24,11 +38,8 @@ from harness.report.document import (
     number,
     pill,
 )
-from harness.report.embedded import case_data, script_json
-from harness.report.frame import PageData, groups
+from harness.report.frame import PageData, groups, worst
 from harness.selection import CLOSE_RATIO
-
-__all__ = ["all_cases", "environment_and_method", "failures_and_warnings", "terms"]
 
 _MOST_OPEN = 12  # trade-off: a longer table is folded
 _MOST_REASONS = 100  # trade-off: each takes 0.5 kB, and the table of all cases has the others
@@ -168,3 +179,92 @@ def _facts(found: Environment | Gpu | Run) -> tuple[tuple[str, str], ...]:
 def terms(_: PageData) -> tuple[Block, ...]:
     """Define the terms that captions use."""
     return (Facts("From the glossary", tuple(definitions().items()), is_glossary=True),)
+
+
+# --- the cases as the page's script reads them: columns, dictionary-encoded, in JSON --------------
+
+MOST_ROWS = 20_000
+"""More rows take more than half of a page of 6 MB (about 120 bytes each), and seconds to sort."""
+_AXES = ["implementation", "mode", "device", "dtype", "direction", "distribution", "shape"]
+_IN_ID = ("implementation", "direction", "shape", "dtype", "distribution")
+
+
+def case_data(data: PageData, most: int = MOST_ROWS) -> dict[str, Any]:
+    """Return the columns of the table of all cases.
+
+    Of more than ``most`` cases the rows are those that need the most attention; first of all, one
+    of those that differ only in seed and settings.
+
+    A text column is a list of distinct texts and, for each case, an index into that list, which
+    takes a third of the bytes. A column without a number is left out. The script joins ids and
+    commands from the columns and ``id_rest``, ``command_rest``.
+    """
+    shown = data.cases
+    if len(shown) > most:
+        shown = worst(shown, _AXES, "error_ulp").head(most).sort_index()
+    records = [data.records[index] for index in shown.index]
+    shown = shown.assign(
+        id_rest=["".join(f"/{word}" for word in record.case.settings()) for record in records],
+        command_rest=list(map(command_rest, records)),
+    )
+    texts = (*_AXES, "status", "error_output", "reason", "warnings", "id_rest", "command_rest")
+    numbers = (
+        name
+        for metric in metrics_in("page")
+        for name in (metric.columns if "page_interval" in metric.views else metric.columns[:1])
+    )
+    return {
+        "count": len(shown),
+        "texts": {name: _encoded(shown[name].map(str)) for name in texts},
+        "numbers": {
+            name: list(map(_plain, shown[name]))
+            for name in ("hidden", *numbers)
+            if shown[name].notna().any()
+        },
+    }
+
+
+def script_json(data: object) -> str:
+    """Return JSON that can be put inside a script element.
+
+    Raises:
+        ValueError: a number is NaN or infinite, which JSON cannot hold.
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    # "<" could end the element; the two separators end a line in old scripts
+    for character in ("<", "\u2028", "\u2029"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def command_rest(record: Record) -> str:
+    """Return the options that a command for one case needs beyond the axes in columns.
+
+    ``layernorm-bench run -i NAME --shape S --dtype D --distribution X --direction P`` and these
+    options measure the case again, and measure the same of it.
+    """
+    words = command_options(record.case, without=_IN_ID)
+    if record.status.is_measured:
+        parts = [part.value for part in Measurement if part is not Measurement.ERRORS]
+        measured = [part for part in parts if getattr(record, part) is not None]
+        words.append(f"--measure {','.join([Measurement.ERRORS.value, *measured])}")
+    if record.latency is not None and record.latency.processes > 1:
+        words.append(f"--processes {record.latency.processes}")
+    if record.instructions is not None:
+        words.append("--instructions")
+    return " ".join(words)
+
+
+def _encoded(column: pd.Series) -> dict[str, Any]:
+    codes, words = pd.factorize(column)
+    return {"words": [str(word) for word in words], "codes": codes.tolist()}
+
+
+def _plain(value: float) -> float | str | None:
+    """Return a number as JSON can hold it: None where not measured, a text where infinite."""
+    if isnan(value):
+        return None
+    if isinf(value):
+        return "inf" if value > 0 else "-inf"
+    whole = float(value)  # a column without a gap may be of integers
+    return int(whole) if whole.is_integer() and abs(whole) < 1e15 else whole

@@ -21,7 +21,7 @@ from harness.records import BAD_FIRST, Case, Record, Status
 from harness.records.metrics import brief, metrics_in
 from harness.records.text import count, in_words
 from harness.regression import ChangeKind, Comparison
-from harness.report.comparison import document_of_comparison, verdict
+from harness.report.changes import document_of_comparison, verdict
 from harness.report.document import Cell, Column, Document, Table, Text
 from harness.store import Results
 
