@@ -1,12 +1,591 @@
-"""The devices that can be measured, by kind. A new one needs its class and its name here."""
+"""The devices that can be measured: the CPU and the current CUDA device.
+
+The CPU is timed by the CPU time of the calling thread while no other thread works. The CPU time of
+the process, read together with that of the thread, shows whether another thread worked.
+
+A CUDA device is timed by events on its stream.
+The host issues work, and the device does it later, in order. Two events around some calls measure
+the device's work and also, if the device is faster than the host, its waiting for the host. So the
+stream is blocked first, by a kernel that spins for longer than issuing the calls takes: the calls
+then run without a gap.
+
+Work on other streams escapes both the block and the events. It is detected by waiting for the whole
+device once the stream is done; calls with such work are timed by the host's clock, up to the end of
+all work. Work that ends before its call has been issued, within some microseconds, is not detected:
+only a check of the results can find that it ran too early.
+
+The condition of the device is read from its driver's management library, NVML. Nothing is ever set
+there: no clock, limit or mode.
+"""
 
 from __future__ import annotations
 
-from harness.measure.cpu import CpuDevice
-from harness.measure.cuda import CudaDevice
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from multiprocessing import parent_process
+from pathlib import Path
+from statistics import median
+from time import perf_counter, perf_counter_ns, process_time_ns, thread_time_ns
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import pynvml
+import torch
+
+from harness.records import Clock, DeviceState
+from implementations.torch_private import end_allocation_to_pool, lacks, release_pool, spin
+
+POWER_CAP = "power cap"
+"""Reason for throttling that may last: the device then works at the speed that its power allows."""
+
+_UNKNOWN_CACHE_BYTES = 64 << 20  # above the last-level cache of most processors
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_SUPPLIES = Path("/sys/class/power_supply")
+
+
+class Reading(NamedTuple):
+    """Seconds that some calls took together."""
+
+    wall_s: float
+    """By the wall clock or, on a GPU, between two of its events."""
+    cpu_s: float | None
+    """CPU time of the calling thread; None where other threads or a device do the work."""
+    launch_s: float | None = None
+    """Until the host had issued the calls; None where a call does the work itself."""
+    process_s: float | None = None
+    """CPU time of all threads of this process; None where it is not read."""
+
+
+class CpuDevice:
+    """The CPU. A device has these methods; a call is prepared by binding it to inputs."""
+
+    kind = "cpu"
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self.clock = Clock.THREAD_CPU if threads == 1 else Clock.WALL
+        self._thread_cost_ns, self._process_cost_ns = _clock_costs_ns()
+        self._flood: torch.Tensor | None = None
+
+    def wake(self) -> None:
+        """Bring an idle device to its working speed: the calls of the warm-up raise the clocks."""
+
+    def unavailable(self) -> str | None:
+        """Return why the device cannot be used, or None."""
+        return None
+
+    def free_bytes(self) -> int | None:
+        """Return the free memory, or None where it is unknown."""
+        try:
+            with open("/proc/meminfo") as file:
+                available = next(line for line in file if line.startswith("MemAvailable:"))
+        except (OSError, StopIteration):
+            return None
+        return int(available.split()[1]) * 1024
+
+    def cache_bytes(self) -> int:
+        """Return the size of the last-level cache, or a guess above it where it is unknown."""
+        sizes = [_bytes_of(text) for path in _CACHES.glob("index*/size") if (text := _text(path))]
+        return max(sizes, default=_UNKNOWN_CACHE_BYTES)
+
+    def resolution_s(self) -> float:
+        """Return the smallest difference that the clock shows, measured once."""
+        clock = thread_time_ns if self.clock is Clock.THREAD_CPU else perf_counter_ns
+        return _step_ns(clock) / 1e9
+
+    def synchronize(self) -> None:
+        """Wait until all issued work is done."""
+
+    def evict(self) -> None:
+        """Overwrite the caches, so that the next call finds nothing in them."""
+        if self._flood is None:
+            # 2.5 times the cache, since its replacement is not exactly least-recently-used
+            self._flood = torch.zeros(self.cache_bytes() * 5 // 2, dtype=torch.uint8)
+        self._flood.add_(1)
+
+    def time(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time ``calls`` calls in a row."""
+        repeats = range(calls)
+        process_start = process_time_ns()
+        cpu_start = thread_time_ns()
+        start = perf_counter_ns()
+        for _ in repeats:
+            call()
+        end = perf_counter_ns()
+        cpu_end = thread_time_ns()
+        process_end = process_time_ns()
+        if self.threads > 1:
+            return Reading((end - start) / 1e9, None)
+        return Reading(
+            (end - start) / 1e9,
+            (cpu_end - cpu_start - self._thread_cost_ns) / 1e9,
+            process_s=(process_end - process_start - self._process_cost_ns) / 1e9,
+        )
+
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+        """Return a replay of a call without the host's part; None if it cannot be recorded."""
+        return None
+
+    def condition(self) -> DeviceState:
+        """Return the device's present condition."""
+        return DeviceState(
+            load_average=_load_average(),
+            steal_s=_steal_s(),
+            governor=_text(_GOVERNOR),
+            on_battery=_on_battery(),
+        )
+
+
+def _clock_costs_ns() -> tuple[int, int]:
+    """Measure the CPU time that reading the clocks adds to that of the thread and the process."""
+    of_thread, of_process = [], []
+    for _ in range(101):
+        process_start = process_time_ns()
+        start = thread_time_ns()
+        perf_counter_ns()
+        perf_counter_ns()
+        of_thread.append(thread_time_ns() - start)
+        of_process.append(process_time_ns() - process_start)
+    return int(median(of_thread)), int(median(of_process))
+
+
+def _step_ns(clock: Callable[[], int]) -> int:
+    """Return the smallest difference between two durations that the clock shows.
+
+    A fine clock shows durations a nanosecond apart, since reading it takes varying time; a coarse
+    one shows multiples of its step.
+    """
+    shown = set()
+    for _ in range(101):
+        start = now = clock()
+        while now == start:
+            now = clock()
+        shown.add(now - start)
+    durations = sorted(shown)
+    return min((later - earlier for earlier, later in pairwise(durations)), default=durations[0])
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _bytes_of(size: str) -> int:
+    """Read "32768K", as the kernel writes the size of a cache."""
+    factors = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(size.rstrip("KMG")) * factors.get(size[-1], 1)
+
+
+def _load_average() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):  # not on this system, or unreadable
+        return None
+
+
+def _steal_s() -> float | None:
+    """Return the eighth number of the first line of /proc/stat, as seconds; see proc_stat(5)."""
+    first = (_text(Path("/proc/stat")) or "").partition("\n")[0].split()
+    if len(first) < 9 or first[0] != "cpu":
+        return None
+    return int(first[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def _on_battery() -> bool | None:
+    mains = [supply for supply in _SUPPLIES.glob("*") if _text(supply / "type") == "Mains"]
+    online = [text for supply in mains if (text := _text(supply / "online"))]
+    return "1" not in online if online else None
+
+
+# --- CUDA ------------------------------------------------------------------------------------
+
+_BLOCK_RATIO = 1.5  # trade-off: block over the time that issuing took last, which varies
+_MOST_BLOCK_S = 50e-3  # trade-off: a launch queue is full long before
+_MOST_DRY = 3  # trade-off: after so many blocks in a row that were too short, blocking ends
+_LATE_RATIO = 3  # trade-off: waiting for an idle device varies; waiting for other streams is longer
+_MOST_TRIES = 3  # trade-off: interruptions of the host, which rarely come three times in a row
+_SPINS = 1_000_000  # cycles, some 0.5 ms: far above the time to launch a kernel
+_WAKING_S = 0.2  # trade-off: an idle GPU needs time to raise its clocks
+_PAIRS = 101  # trade-off: event pairs to compare
+_PAIR_SPINS = 64  # cycles, some 30 ns: how much longer each pair of events is apart
+_WARM_UPS = 3  # on a side stream before a capture, as torch.cuda.make_graphed_callables does
+# Bits for reasons why the GPU is slowed down (nvml.h, nvmlClocksEventReasons; bindings name them in
+# two ways). Settings (application clocks, sync boost, display clocks) are not listed, because they
+# are the same for everything timed; nor is an idle GPU.
+_SLOWED_BY = {
+    0x04: POWER_CAP,
+    0x08: "hardware slowdown",
+    0x20: "thermal slowdown by the driver",
+    0x40: "thermal slowdown by the hardware",
+    0x80: "power brake",
+}
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How a call is issued."""
+
+    block_s: float
+    """How long to block the stream, per call."""
+    dry: int
+    """Blocks in a row that ended before the calls had been issued."""
+    escapes: bool
+    """Whether the device worked after the stream was done."""
+
+    def block_for(self, calls: int) -> float:
+        # the length doubles each time; if that never suffices, the call itself waits for the device
+        futile = self.escapes or self.dry >= _MOST_DRY
+        return 0.0 if futile else min(self.block_s * calls, _MOST_BLOCK_S)
+
+
+class _Run(NamedTuple):
+    """The times around some calls."""
+
+    events_s: float
+    """Between the events on the stream."""
+    host_s: float
+    """From the first call to the end of all work."""
+    launch_s: float
+    """Until the host had made the calls."""
+    issue_s: float
+    """Until the host had also recorded the events."""
+    late_s: float
+    """From the end of the stream's work to the end of all work."""
+    is_dry: bool
+    """Whether the device had begun before everything was issued."""
+
+
+class CudaDevice:
+    """The current CUDA device, timed by events on its stream."""
+
+    kind = "cuda"
+    clock = Clock.CUDA_EVENT
+
+    def __init__(self) -> None:
+        self._flood: torch.Tensor | None = None
+        self._is_flooded = False
+        self._is_watched = False
+        self._cycles_hz: float | None = None
+        # weak: a call keeps its inputs alive, so it must not be kept here
+        self._paces: WeakKeyDictionary[Callable[[], object], _Pace] = WeakKeyDictionary()
+
+    def wake(self) -> None:
+        """Keep the device busy until its clocks have risen from those of an idle one."""
+        began = perf_counter()
+        while perf_counter() - began < _WAKING_S:
+            spin(_SPINS)
+            torch.cuda.synchronize()
+
+    def unavailable(self) -> str | None:
+        if torch.version.cuda is None:
+            return f"torch {torch.__version__} is built without CUDA"
+        if lacking := lacks("torch.cuda:_sleep"):
+            return f"{lacking}, which timing on CUDA needs"
+        return None if torch.cuda.is_available() else "torch sees no CUDA device"
+
+    def free_bytes(self) -> int | None:
+        """Return the driver's free memory, and what torch's allocator holds unused."""
+        free, _ = torch.cuda.mem_get_info()
+        return int(free) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+    def cache_bytes(self) -> int:
+        """Return the size of the device's L2 cache."""
+        return int(torch.cuda.get_device_properties().L2_cache_size)
+
+    def resolution_s(self) -> float:
+        """Return the smallest difference between the times of two event pairs, to the nanosecond.
+
+        Each pair surrounds a spin that is slightly longer than the last, so that the true times
+        differ by less than a step of the clock.
+        """
+        return self._step_s
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def evict(self) -> None:
+        """Issue a read of twice the size of the L2 cache.
+
+        A write would leave lines that the timed call has to write back to memory.
+        """
+        if self._flood is None:
+            size = 2 * self.cache_bytes()  # its replacement is not least-recently-used
+            self._flood = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+        self._flood.sum()
+        self._is_flooded = True
+
+    def time(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time ``calls`` calls in a row; a new call is made untimed first.
+
+        A launch queue holds some 1024 kernels. Calls that launch more wait for the host again, so
+        they take longer here than on the device alone, never less.
+        """
+        pace = self._paces.get(call)
+        if pace is None:
+            pace = self._paces[call] = self._pace_of(call)
+        block_s = pace.block_for(calls)
+        run = self._run(call, calls, block_s)
+        self._is_flooded = False
+        if run.is_dry and block_s:
+            pace.dry += 1
+            pace.block_s *= 2
+        elif block_s:
+            pace.dry = 0
+            pace.block_s = _BLOCK_RATIO * run.issue_s / calls
+        escaped = pace.escapes or run.late_s > self._late_s
+        return Reading(
+            max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
+        )
+
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+        """Record a call as a CUDA graph, in its own memory pool, and return its replay.
+
+        The call is prepared on the recording stream, since a backward runs where its forward ran.
+        """
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()
+        side.wait_stream(torch.cuda.current_stream())
+        # a capture that cannot be ended stays on its stream; leaving the context leaves the stream
+        with torch.cuda.stream(side), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call = prepare()
+            for _ in range(_WARM_UPS):
+                call()
+            try:
+                with torch.cuda.graph(graph, pool=pool, stream=side):
+                    result = call()
+            except RuntimeError:  # the call cannot be recorded: it waits for a result, for example
+                _give_up(pool)
+                return None
+        if any("CUDA Graph is empty" in str(warning.message) for warning in caught):
+            return None  # its work is on other streams, or there is none
+
+        def replay() -> object:
+            graph.replay()
+            return call, result  # keeps alive what the graph reads and writes
+
+        return replay
+
+    def condition(self) -> DeviceState:
+        if not self._is_watched:
+            keep_open(self)
+            self._is_watched = True
+        uuid = getattr(torch.cuda.get_device_properties(), "uuid", None)  # not in every torch
+        return read_condition(None if uuid is None else str(uuid))
+
+    def _run(self, call: Callable[[], object], calls: int, block_s: float) -> _Run:
+        repeats = range(calls)
+        asleep, before, after = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+        cycles = round(block_s * (self._cycles_hz or self._measured_hz())) if block_s else 0
+        asleep.record()
+        if cycles:
+            spin(cycles)
+        issuing = perf_counter()
+        before.record()
+        start = perf_counter()
+        for _ in repeats:
+            call()
+        launched = perf_counter()
+        after.record()
+        is_dry = before.query()
+        issued = perf_counter()
+        after.synchronize()
+        done = perf_counter()
+        torch.cuda.synchronize()
+        end = perf_counter()
+        if cycles:
+            self._learn_hz(cycles, _between_s(asleep, before))
+        return _Run(
+            events_s=_between_s(before, after),
+            host_s=end - start,
+            launch_s=launched - start,
+            issue_s=issued - issuing,
+            late_s=end - done,
+            is_dry=is_dry,
+        )
+
+    def _pace_of(self, call: Callable[[], object]) -> _Pace:
+        """Measure how a call is issued, by making it on an idle device without a block."""
+        flooded, late_s = self._is_flooded, self._late_s
+        torch.cuda.synchronize()
+        runs = [self._run(call, 1, 0.0)]
+        while runs[-1].late_s > late_s and len(runs) < _MOST_TRIES:
+            runs.append(self._run(call, 1, 0.0))
+        if flooded:  # that call has filled the cache again
+            self.evict()
+        block_s = _BLOCK_RATIO * min(run.issue_s for run in runs)
+        return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
+
+    def _measured_hz(self) -> float:
+        """Return the cycles per second of a spin behind another one, which hides its launch."""
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        spin(_SPINS)
+        before.record()
+        spin(_SPINS)
+        after.record()
+        after.synchronize()
+        self._learn_hz(_SPINS, _between_s(before, after))
+        assert self._cycles_hz is not None, "a spin of a million cycles took no time"
+        return self._cycles_hz
+
+    def _learn_hz(self, cycles: int, took_s: float) -> None:
+        """Keep the highest rate: clocks rise with work, and overheads only lower the rate."""
+        if took_s > 0:
+            self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
+
+    @cached_property
+    def _late_s(self) -> float:
+        """A wait for the device longer than this, once the stream is done, is for other streams."""
+        times = []
+        for _ in range(_PAIRS):
+            spin(_PAIR_SPINS)  # a wait after work may take longer than one without
+            after = torch.cuda.Event(enable_timing=True)
+            after.record()
+            after.synchronize()
+            done = perf_counter()
+            torch.cuda.synchronize()
+            times.append(perf_counter() - done)
+        return _LATE_RATIO * median(times)
+
+    @cached_property
+    def _step_s(self) -> float:
+        shown = set()
+        for number in range(_PAIRS):
+            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            before.record()
+            spin(number * _PAIR_SPINS)
+            after.record()
+            after.synchronize()
+            shown.add(round(_between_s(before, after) * 1e9))
+        times = sorted(shown)
+        steps = (later - earlier for earlier, later in pairwise(times))
+        return min(steps, default=times[0]) / 1e9
+
+
+def _give_up(pool: tuple[int, int]) -> None:
+    """Have the allocator leave the pool of a capture that could not be ended.
+
+    Up to torch 2.11 the allocator would stay in the capture: it would free no memory, and the next
+    capture would fail.
+    """
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError):  # newer versions have left it already
+        end_allocation_to_pool(device, pool)
+        release_pool(device, pool)
+
+
+def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
+    return float(before.elapsed_time(after)) / 1e3  # it gives milliseconds
+
+
+def read_condition(uuid: str | None) -> DeviceState:
+    """Read the condition of one GPU; what cannot be read is None, and all of it without NVML.
+
+    Args:
+        uuid: of the GPU, with or without NVML's prefix "GPU-"; None where it is unknown. An index
+            would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
+    """
+    if uuid is None:
+        return DeviceState()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return DeviceState()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        return _condition(handle)
+    except pynvml.NVMLError:  # no such GPU: a slice of a GPU (MIG) has another kind of UUID
+        return DeviceState()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def keep_open(owner: object) -> None:
+    """Keep NVML open as long as ``owner`` lives, so that a reading does not initialise it."""
+    try:
+        pynvml.nvmlInit()  # NVML counts: later initialisations and shutdowns then cost nothing
+    except pynvml.NVMLError:
+        return
+    weakref.finalize(owner, pynvml.nvmlShutdown)
+
+
+def _condition(handle: object) -> DeviceState:
+    def ask(*names: str, of: tuple[object, ...] = ()) -> Any:
+        """Return the answer of the first function that binding, driver and GPU support."""
+        for name in names:
+            with suppress(AttributeError, pynvml.NVMLError):
+                return getattr(pynvml, name)(handle, *of)
+        return None
+
+    def scaled(unit: float, *names: str, of: tuple[object, ...] = ()) -> float | None:
+        """Return an answer, in NVML's MHz, milliwatts or degrees, in SI units."""
+        value = ask(*names, of=of)
+        return None if value is None else value * unit
+
+    multiprocessor, memory = (pynvml.NVML_CLOCK_SM,), (pynvml.NVML_CLOCK_MEM,)
+    temperature = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")  # the second is older
+    reasons = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+    # by version: on older drivers the unversioned name raises something else than NVMLError
+    processes = (f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
+    return DeviceState(
+        clock_hz=scaled(1e6, "nvmlDeviceGetClockInfo", of=multiprocessor),
+        clock_max_hz=scaled(1e6, "nvmlDeviceGetMaxClockInfo", of=multiprocessor),
+        memory_clock_hz=scaled(1e6, "nvmlDeviceGetClockInfo", of=memory),
+        power_w=scaled(1e-3, "nvmlDeviceGetPowerUsage"),
+        power_limit_w=scaled(1e-3, "nvmlDeviceGetEnforcedPowerLimit"),
+        temperature_c=scaled(1.0, *temperature, of=(pynvml.NVML_TEMPERATURE_GPU,)),
+        throttled_by=_slowed_by(ask(*reasons)),
+        other_processes=_others(ask(*processes)),
+    )
+
+
+def _slowed_by(reasons: int | None) -> tuple[str, ...] | None:
+    if reasons is None:
+        return None
+    return tuple(words for bit, words in _SLOWED_BY.items() if reasons & bit)
+
+
+def _others(processes: list[Any] | None) -> int | None:
+    """Return how many of the processes are neither this one nor workers of the same run.
+
+    None if this process is not listed. In a container its number may differ, or not all processes
+    may be listed, so it is unknown which of them are others.
+    """
+    if processes is None:
+        return None
+    numbers = {
+        process.pid for process in processes
+    }  # one process may be listed per slice of the GPU
+    if os.getpid() not in numbers:
+        return None
+    return sum(not _is_of_this_run(pid) for pid in numbers)
+
+
+def _is_of_this_run(pid: int) -> bool:
+    """Whether a process is this one or another worker of the same parent, which is idle now."""
+    if pid == os.getpid():
+        return True
+    parent = parent_process()
+    try:
+        # the name in parentheses may hold anything; after it come the state and the parent
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return parent is not None and fields[1:2] == [str(parent.pid)]
+
 
 Device = CpuDevice | CudaDevice
 DEVICES: dict[str, type[Device]] = {"cpu": CpuDevice, "cuda": CudaDevice}
+"""By kind; a new one needs its class and its name here."""
 
 
 def device_of(kind: str, threads: int) -> Device:

@@ -24,8 +24,7 @@ from time import perf_counter, sleep
 
 from torch import Tensor
 
-from harness.measure.cpu import POWER_CAP, Reading
-from harness.measure.devices import Device
+from harness.measure.devices import POWER_CAP, Device, Reading
 from harness.measure.measurement_warnings import Seen, nothing_measured, warnings_of
 from harness.measure.memory import copies_beyond, relocate
 from harness.measure.sample_statistics import (

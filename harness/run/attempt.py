@@ -16,10 +16,16 @@ import torch
 
 from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import ErrorBound, error_bound_of
-from harness.numerics.error_measurement import BoundRatio, bound_ratios, measure_errors
+from harness.numerics.error_measurement import (
+    BoundRatio,
+    bound_ratios,
+    is_beyond,
+    measure_errors,
+    status_of,
+    verdict_of,
+)
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import SETTLE_S, Outputs
-from harness.numerics.verdict import is_beyond, status_of, verdict_of
 from harness.records import Case, Direction, Errors, Mode, OutputErrors, Status
 from harness.run.call import (
     ContractViolationError,

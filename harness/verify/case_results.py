@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite, isqrt
 
 from harness.numerics.bounds import ErrorBound, error_bound_of
-from harness.numerics.error_measurement import bound_ratios, measure_errors
-from harness.numerics.verdict import status_of
+from harness.numerics.error_measurement import bound_ratios, measure_errors, status_of
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count

@@ -31,9 +31,8 @@ from harness.cases.axes import FORWARD_CALLS, array_axes, changed, is_possible, 
 from harness.cases.inputs import LAYOUTS, make_inputs
 from harness.mutants import WRONG, Mutant
 from harness.numerics.bounds import ErrorBound, error_bound_of
-from harness.numerics.error_measurement import bound_ratios
+from harness.numerics.error_measurement import bound_ratios, status_of
 from harness.numerics.outputs import OUTPUTS, Outputs
-from harness.numerics.verdict import status_of
 from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, Severity
 from harness.run.attempt import Judged, attempt, exact_of

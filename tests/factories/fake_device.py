@@ -17,7 +17,7 @@ from torch import Tensor
 import implementations
 from harness.cases.inputs import NAMED
 from harness.measure import latency as module
-from harness.measure.cpu import Reading
+from harness.measure.devices import Reading
 from harness.measure.latency import Sampled, Sampling, TimedCall
 from harness.records import (
     Allocation,

@@ -20,10 +20,9 @@ from torch.nn import functional
 import implementations
 from harness.cases.inputs import make_inputs
 from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import measure_errors
+from harness.numerics.error_measurement import measure_errors, verdict_of
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
-from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Mode, Status
 from implementations import ALL, PEERS, Implementation
 from implementations.peers import PACKAGES

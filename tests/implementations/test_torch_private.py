@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.measure import cuda
+from harness.measure import devices as cuda
 from implementations import torch_private
 from implementations.torch_private import lacks
 

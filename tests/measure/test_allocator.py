@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.measure.cpu import CpuDevice
+from harness.measure.devices import CpuDevice
 from harness.measure.memory import fault_in, use_steady_allocation
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
 from harness.run import case as module

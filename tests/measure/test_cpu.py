@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.measure import cpu
-from harness.measure.cpu import CpuDevice
+from harness.measure import devices as cpu
+from harness.measure.devices import CpuDevice
 from harness.records import Allocation, Budget, Case, DeviceState, Measurement, Status
 from harness.run.case import CaseRunner
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fake_cuda import POOL, UUID, Gpu, Nvml
 
-from harness.measure.cuda import CudaDevice
+from harness.measure.devices import CudaDevice
 from harness.records import DeviceState
 
 US = 1e-6

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from fake_cuda import QUEUE, Gpu
 
-from harness.measure.cuda import CudaDevice
+from harness.measure.devices import CudaDevice
 from harness.records import Clock
 
 US = 1e-6

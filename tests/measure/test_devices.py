@@ -8,10 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from harness.measure import cpu
-from harness.measure.cpu import CpuDevice
-from harness.measure.cuda import CudaDevice
-from harness.measure.devices import device_of
+from harness.measure import devices as cpu
+from harness.measure.devices import CpuDevice, CudaDevice, device_of
 from harness.records import Clock
 
 

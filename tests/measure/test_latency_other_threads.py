@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
-from harness.measure.cpu import CpuDevice
+from harness.measure.devices import CpuDevice
 from harness.measure.latency import Sampled
 from harness.records import (
     ArmRole,

@@ -14,8 +14,8 @@ import pynvml
 import pytest
 from fake_cuda import UUID, Nvml
 
-from harness.measure import cuda as nvml
-from harness.measure.cuda import keep_open, read_condition
+from harness.measure import devices as nvml
+from harness.measure.devices import keep_open, read_condition
 from harness.records import DeviceState
 
 QUESTIONS = {
@@ -174,7 +174,7 @@ def test_workers_of_the_same_run_are_not_counted_as_others(monkeypatch: pytest.M
         # of the same parent, as a worker would find it
         assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 1
         parent = SimpleNamespace(pid=os.getpid())
-        monkeypatch.setattr("harness.measure.cuda.parent_process", lambda: parent)
+        monkeypatch.setattr("harness.measure.devices.parent_process", lambda: parent)
         assert with_processes(monkeypatch, os.getpid(), sibling.pid) == 0
         assert with_processes(monkeypatch, os.getpid(), sibling.pid, 2**30) == 1
         sibling.communicate(b"\n")

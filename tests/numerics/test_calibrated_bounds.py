@@ -15,10 +15,9 @@ import torch
 
 from harness.cases.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import measure_errors
+from harness.numerics.error_measurement import measure_errors, verdict_of
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import Outputs
-from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, Errors, Status
 from implementations import ALL, Implementation, find
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from harness.cases.inputs import Inputs, make_inputs
 from harness.numerics.bounds import error_bound_of
+from harness.numerics.error_measurement import verdict_of
 from harness.numerics.outputs import Outputs
-from harness.numerics.verdict import verdict_of
 from harness.records import Case, Direction, OutputErrors, Status
 
 

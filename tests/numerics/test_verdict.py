@@ -9,7 +9,7 @@ import pytest
 from golden import assert_golden
 
 from harness.numerics.bounds import error_bound_of
-from harness.numerics.verdict import verdict_of
+from harness.numerics.error_measurement import verdict_of
 from harness.records import Case, Errors, OutputErrors, Status
 from implementations import find
 

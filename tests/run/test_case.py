@@ -10,7 +10,7 @@ import pytest
 import torch
 from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, measured
 
-from harness.measure.cpu import CpuDevice, Reading
+from harness.measure.devices import CpuDevice, Reading
 from harness.measure.environment import compiler
 from harness.records import (
     Allocation,

@@ -12,7 +12,7 @@ from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, meas
 from torch import Tensor
 
 import implementations
-from harness.measure.cpu import CpuDevice
+from harness.measure.devices import CpuDevice
 from harness.records import (
     Case,
     Measurement,

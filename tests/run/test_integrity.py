@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import implementations
-from harness.numerics import oracle, verdict
+from harness.numerics import error_measurement, oracle
 from harness.run import integrity
 from harness.run.integrity import TamperingError, Trusted
 
@@ -37,7 +37,7 @@ def test_nothing_that_has_changed_is_no_tampering(trusted: Trusted) -> None:
         (torch, "allclose", "torch.allclose"),
         (torch.Tensor, "backward", "torch.Tensor.backward"),
         (math, "__name__", "math.__name__"),
-        (verdict, "verdict_of", "harness.numerics.verdict.verdict_of"),
+        (error_measurement, "verdict_of", "harness.numerics.error_measurement.verdict_of"),
         (integrity, "process_state", "harness.run.integrity.process_state"),
         (integrity.StatePart, "__init__", "harness.run.integrity.StatePart.__init__"),
     ],
@@ -127,7 +127,7 @@ def test_a_quick_check_looks_at_what_judges_alone(
 ) -> None:
     monkeypatch.setattr(integrity, "process_state", fake)
     trusted.check(quick=True)
-    monkeypatch.setattr(verdict, "verdict_of", fake)
+    monkeypatch.setattr(error_measurement, "verdict_of", fake)
     with pytest.raises(TamperingError, match="verdict_of: "):
         trusted.check(quick=True)
     with pytest.raises(TamperingError, match="process_state: "):

@@ -28,7 +28,7 @@ def make(call: Callable[[], object]) -> None:
 
 # of the harness, by the name in its globals: in a function of the tests, the end of the context
 # would be a call of the harness by a target
-observe = FunctionType(make.__code__, globals() | {"__name__": "harness.run.recheck"})
+observe = FunctionType(make.__code__, globals() | {"__name__": "harness.run.case"})
 
 
 def open_a_file() -> None:

@@ -20,7 +20,7 @@ from harness.measure.latency import Sampler, TimedCall
 from harness.numerics.outputs import GRADIENTS
 from harness.records import ArmRole, Cache, Case, Direction
 from harness.run.call import ContractViolationError, bind, grad_mode
-from harness.run.recheck import Timed, reuse, run_again
+from harness.run.case import Timed, reuse, run_again
 
 NEW = 1.3e-6
 """Seconds of a call with new values, where one with the same values takes 1e-6."""

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from harness.cases.inputs import Inputs, copy_in_layout, make_inputs
 from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import Compared, bound_ratios, compared
+from harness.numerics.error_measurement import Compared, bound_ratios, compared, is_beyond
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS, Outputs, named_outputs
-from harness.numerics.verdict import is_beyond
 from harness.records import Case, Direction
 from harness.run.call import (
     ContractViolationError,

@@ -19,7 +19,7 @@ from harness.measure.memory import relocate
 from harness.numerics.outputs import SETTLE_S
 from harness.records import ArmRole, Cache, Direction
 from harness.run.call import bind, grad_mode, run_once
-from harness.run.recheck import Timed, reuse, run_again
+from harness.run.case import Timed, reuse, run_again
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import check
 
