@@ -26,7 +26,7 @@ from harness.cli.options import (
     sweep_options,
     typed_command,
 )
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "markdown", "json")
 _LAST_RUNS = 10  # of a history. Trade-off: fewer have no interval, older ones another machine state
-
-
-class OutputFileError(Refusal):
-    """A file cannot be written."""
-
-
-class UnfinishedError(Refusal):
-    """A run that was cut short cannot pass a gate."""
-
-    exit_code = ExitCode.NOT_MEASURED
 
 
 class InterruptedComparisonError(Refusal):
@@ -61,11 +51,11 @@ def refuse_input(out: Path, *inputs: Path) -> None:
     """Refuse to write over a file that the command reads.
 
     Raises:
-        OutputFileError: ``out`` is one of the inputs, under this name or another.
+        Refusal: ``out`` is one of the inputs, under this name or another.
     """
     for path in inputs:
         if path.exists() and out.exists() and out.samefile(path):
-            raise OutputFileError(
+            raise Refusal(
                 f"{out}: this command reads the file and would overwrite it: choose another"
             )
 
@@ -74,14 +64,14 @@ def write_file(path: Path, content: str | bytes, mode: Literal["ab", "wb"] = "wb
     """Replace the content of a file, or append to it; missing folders are made.
 
     Raises:
-        OutputFileError: the file cannot be written.
+        Refusal: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open(mode) as file:
             file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise OutputFileError(f"{path}: cannot be written: {error.strerror}") from error
+        raise Refusal(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def add_summary(path: Path, document: Document, rest: str = "") -> None:
@@ -95,7 +85,7 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
         rest: a clause that says where to find the rows for which there is no room.
 
     Raises:
-        OutputFileError: the file cannot be written.
+        Refusal: the file cannot be written.
     """
     from harness.report.ci import LIMIT_BYTES
     from harness.report.document import markdown
@@ -131,7 +121,7 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
         read = (*values.values(), getattr(values.get("choice"), "file", None))
         inputs = [value for value in read if isinstance(value, Path)]
         if junit and summary and junit.resolve() == summary.resolve():
-            raise OutputFileError(f"{junit}: --junit and --summary name the same file")
+            raise Refusal(f"{junit}: --junit and --summary name the same file")
         for out in filter(None, (junit, summary)):
             refuse_input(out, *inputs)
             if not _is_github_summary(out):
@@ -280,7 +270,7 @@ def check(
 def _read_finished(path: Path, advice: str) -> Results:
     results = read_run(path)
     if why := results.why_unfinished:
-        raise UnfinishedError(f"{path}: was cut short, {why}; {advice}")
+        raise NotMeasuredError(f"{path}: was cut short, {why}; {advice}")
     return results
 
 

@@ -35,7 +35,7 @@ from harness.cli.options import (
 )
 from harness.records import Run
 from harness.records.metrics import metrics_in
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count
 from harness.selection import FILTERS
 
@@ -211,7 +211,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
     Exit code 0: written. 2: a file cannot be read or written. 3: RUN holds nothing that the
     format can express.
     """
-    from harness.regression import NotMeasuredError, refuse_duplicates
+    from harness.regression import refuse_duplicates
     from harness.report.ci import summary_of_run
     from harness.report.exports import AS_TEXT
 
@@ -317,7 +317,6 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
     Exit code 0: printed. 2: there is no such folder or run, or too much to read. 3: no file in it
     can be read, or no case has the metric.
     """
-    from harness.regression import NotMeasuredError
     from harness.regression.history import TREND_METRICS, query_history
     from harness.report.changes import document_of_history, history_as_plain
     from harness.report.document import show

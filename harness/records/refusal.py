@@ -1,4 +1,4 @@
-"""The exception for mistakes that the user can correct: one line of text and an exit code."""
+"""The exceptions for what the user can correct: a text, one fact per line, and an exit code."""
 
 from __future__ import annotations
 
@@ -8,3 +8,15 @@ class Refusal(Exception):  # noqa: N818 - its subclasses are the errors
 
     exit_code = 2
     """2 wrong use or unreadable input; 3 nothing measured; 4 not comparable."""
+
+
+class NotMeasuredError(Refusal):
+    """There is nothing to work on: no case, no measured case, or no time."""
+
+    exit_code = 3
+
+
+class NotComparableError(Refusal):
+    """There is nothing in common with what it is to be compared with, or chosen for."""
+
+    exit_code = 4

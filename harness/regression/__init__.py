@@ -2,7 +2,6 @@
 
 from harness.regression.baseline import (
     CONFIRMING,
-    RecordingError,
     condensed,
     confirm_here,
     passes_left,
@@ -17,9 +16,6 @@ from harness.regression.changes import (
 )
 from harness.regression.compare import (
     RECORD_BASELINE,
-    DuplicateCaseError,
-    NotComparableError,
-    NotMeasuredError,
     compare,
     compare_as_stored,
     refuse_duplicates,
@@ -57,10 +53,6 @@ __all__ = [
     "ChangeKind",
     "Comparison",
     "Confirm",
-    "DuplicateCaseError",
-    "NotComparableError",
-    "NotMeasuredError",
-    "RecordingError",
     "Shift",
     "compare",
     "compare_as_stored",

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cases import Planned, Sweep
 from harness.records import Budget, Case, Measurement, Record, Status
+from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
 from harness.records.text import count
 from harness.regression.baseline import CONFIRMING, time_again
 from harness.regression.changes import (
     Change,
     Comparison,
 )
-from harness.regression.compare import NotComparableError, NotMeasuredError, compare_records
+from harness.regression.compare import compare_records
 from harness.regression.latency_judge import (
     SCREENING_IN_TURN,
     UNEVEN_IN_TURN_RATIO,
@@ -33,7 +34,6 @@ from harness.regression.latency_judge import (
 )
 from harness.regression.revision import (
     Checkout,
-    RevisionError,
     file_of,
     is_unchanged,
     repository_of,
@@ -115,7 +115,7 @@ def repository_of_sweep(sweep: Sweep) -> Path:
     """Return the repository of all implementations of a sweep.
 
     Raises:
-        RevisionError: an implementation is in no repository, or they are in several.
+        Refusal: an implementation is in no repository, or they are in several.
     """
     found: dict[Path, str] = {}
     for target in _targets(sweep):
@@ -123,12 +123,12 @@ def repository_of_sweep(sweep: Sweep) -> Path:
             found.setdefault(repository_of(file, target), target)
     if len(found) > 1:
         (first, one), (second, other), *_ = found.items()
-        raise RevisionError(
+        raise Refusal(
             f"{one} is in the repository {first} and {other} in {second}, but --base names a "
             "revision of one repository; compare them one after the other, with -i"
         )
     if not found:
-        raise RevisionError(f"{', '.join(_targets(sweep))}: no such module; see `list`")
+        raise Refusal(f"{', '.join(_targets(sweep))}: no such module; see `list`")
     return next(iter(found))
 
 
@@ -145,7 +145,7 @@ def pair_up(
 
     Raises:
         NotComparableError: the base has none of them.
-        RevisionError: the base cannot be imported.
+        Refusal: the base cannot be imported.
         Refusal: a name does not exist in the working copy, or not on this machine.
     """
     planned = plan(sweep, fleet)
@@ -153,9 +153,9 @@ def pair_up(
     try:
         lacks, broken = fleet.call(missing_in_base, (checkout, targets), START_S)
     except EndedError as ended:
-        raise RevisionError(f"{name}: importing it {ended}") from None
+        raise Refusal(f"{name}: importing it {ended}") from None
     if broken:
-        raise RevisionError("\n".join(f"{name}: {why}" for why in broken.values()))
+        raise Refusal("\n".join(f"{name}: {why}" for why in broken.values()))
     if lacks.keys() == {*targets}:
         example, why = next(iter(lacks.items()))
         raise NotComparableError(

@@ -20,9 +20,8 @@ from time import monotonic
 from harness.cases import Grid, Planned, Sweep
 from harness.measure.sample_statistics import epoch_values, median_quantile
 from harness.records import Budget, Case, Environment, Latency, Measurement, Record, WarningKind
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count
-from harness.regression.compare import NotMeasuredError
 from harness.regression.latency_judge import (
     BASELINE_PROCESSES,
     CONFIRMING_PROCESSES,
@@ -46,10 +45,6 @@ _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
 _MERGING = Budget(
     target_ratio=median_quantile(BASELINE_PROCESSES) * NOISY_SPREAD / BASELINE_PROCESSES**0.5
 )
-
-
-class RecordingError(Refusal):
-    """A baseline cannot be recorded or replaced."""
 
 
 def passes_left(out: Path) -> int:
@@ -83,8 +78,8 @@ def record_baseline(
 
     Raises:
         NotMeasuredError: the run holds no case, or none could be measured.
-        RecordingError: an interrupted recording is of other cases, or of another commit.
-        ForeignRunError: the recording was begun on another machine.
+        Refusal: an interrupted recording is of other cases, or of another commit.
+        NotComparableError: the recording was begun on another machine.
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """
@@ -131,20 +126,18 @@ def refuse_unacceptable(head: Results, baseline: Results | None) -> None:
 
     Raises:
         NotMeasuredError: no case of the run was measured.
-        RecordingError: the run was cut short, or it could not judge latencies that the baseline
+        Refusal: the run was cut short, or it could not judge latencies that the baseline
             can judge.
     """
     if why := head.why_unfinished:
-        raise RecordingError(
-            f"a run that was cut short cannot be a baseline: {why}; finish it first"
-        )
+        raise Refusal(f"a run that was cut short cannot be a baseline: {why}; finish it first")
     if not any(record.status.is_measured for record in head.records):
         raise NotMeasuredError("no case of the run was measured, so it cannot be a baseline")
     timed = {record.case.id for record in head.records if record.latency is not None}
     judged = _well_timed(baseline) if baseline else set()
     lost = (judged & timed) - _well_timed(head)
     if lost:
-        raise RecordingError(
+        raise Refusal(
             f"the baseline timed {count(len(lost), 'case')} in {BASELINE_PROCESSES} processes or "
             "more, but the run in fewer, which are too few to judge latency by; make a new "
             "baseline with --record-baseline"
@@ -175,7 +168,7 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
     origins = {(run.environment, run.git_commit, run.version) for run in runs}
     cases = {record.case for record in wanted.records}
     if len(origins) > 1 or cases != {record.case for record in passes[0].records}:
-        raise RecordingError(
+        raise Refusal(
             f"{folder}: its processes measured other cases, or on several commits or machines; "
             "delete it and record again"
         )

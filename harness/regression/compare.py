@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from harness.records import Environment, Record
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
 from harness.records.text import count, in_words
 from harness.regression.changes import (
     Change,
@@ -43,22 +43,6 @@ _NO_DIFFERENCE = {
 }  # fmt: skip
 
 
-class NotComparableError(Refusal):
-    """The runs have nothing in common that may be compared."""
-
-    exit_code = 4
-
-
-class NotMeasuredError(Refusal):
-    """A run or a baseline holds no measured case."""
-
-    exit_code = 3
-
-
-class DuplicateCaseError(Refusal):
-    """A file holds a case twice, so it is unknown which record counts."""
-
-
 def compare(
     baseline: Results,
     head: Results,
@@ -83,7 +67,7 @@ def compare(
     Raises:
         NotMeasuredError: a run has no measured case.
         NotComparableError: they have nothing in common that may be compared.
-        DuplicateCaseError: a run holds a case twice.
+        Refusal: a run holds a case twice.
     """
     old, new = _by_id(baseline, baseline_name), _by_id(head, head_name)
     both = [(old[name], new[name]) for name in old if name in new]
@@ -164,12 +148,12 @@ def refuse_duplicates(results: Results, name: str) -> None:
     """Refuse a file that holds a case twice: readers could not tell the two records apart.
 
     Raises:
-        DuplicateCaseError: it does.
+        Refusal: it does.
     """
     counts = Counter(record.case.id for record in results.records)
     duplicates = [case for case, number in counts.items() if number > 1]
     if duplicates:
-        raise DuplicateCaseError(
+        raise Refusal(
             f"{name}: holds {count(len(duplicates), 'case')} more than once, such as "
             f"{duplicates[0]}; keep one record of each"
         )

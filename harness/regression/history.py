@@ -24,11 +24,10 @@ import numpy as np
 
 from harness.records import Case, Environment, Estimate, Latency, Mode, Record, Run
 from harness.records.metrics import Metric, metrics_in
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count
 from harness.regression.baseline import merged_processes
 from harness.regression.changes import holds_elsewhere
-from harness.regression.compare import NotMeasuredError
 from harness.regression.latency_judge import COMPARED_WITH
 from harness.store import Results, StoredRun, StoreError, scan, why_unfinished
 
@@ -38,7 +37,6 @@ __all__ = [
     "MISSING_DETECTOR",
     "TREND_METRICS",
     "History",
-    "HistoryError",
     "HistoryRun",
     "Series",
     "Trend",
@@ -73,10 +71,6 @@ _LATENCY_COLUMNS = tuple(
 
 
 # --- runs ----------------------------------------------------------------------------------------
-
-
-class HistoryError(Refusal):
-    """A folder cannot be read as a history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +146,11 @@ def read_history(
         only_latest: whether only the last run of each environment is needed.
 
     Raises:
-        HistoryError: there is no such folder, or too many records are needed.
+        Refusal: there is no such folder, or too many records are needed.
         NotMeasuredError: no file in it can be used.
     """
     if not folder.is_dir():
-        raise HistoryError(f"{folder}: no such folder; a history is a folder of results files")
+        raise Refusal(f"{folder}: no such folder; a history is a folder of results files")
 
     def is_needed(stored: StoredRun) -> bool:
         return bool(stored.runs) and command in stored.runs[-1].command
@@ -186,14 +180,14 @@ def read_history(
     kept = [run for stored, run in runs.values() if is_needed(stored)]
     kept.sort(key=lambda run: (run.committed or run.started, run.started, run.path.name))
     if runs and not kept:
-        raise HistoryError(f"{folder}: no run has {command!r} in its command")
+        raise Refusal(f"{folder}: no run has {command!r} in its command")
     history = History(folder=folder, runs=tuple(kept[-last:] if last else kept), notes=())
     kept = list(history.latest if only_latest else history.runs)
     if not is_one_pass:
         read = {run.path for run in kept}
         number = sum(stored.records for stored, _ in runs.values() if stored.path in read)
         if number > _MOST_RECORDS and not is_wanted:
-            raise HistoryError(
+            raise Refusal(
                 f"{folder}: {number:,} records of {count(len(kept), 'run')} are too many to "
                 "compare at once; choose some with `layernorm-bench history` and --case, --worst "
                 "or --last"
@@ -359,7 +353,7 @@ def query_history(
         worst: number of cases, the worst of the last runs; None for all.
 
     Raises:
-        HistoryError: there is no such folder, no such run, or too many records are asked for.
+        Refusal: there is no such folder, no such run, or too many records are asked for.
         NotMeasuredError: no file in it can be used.
     """
     columns = _LATENCY_COLUMNS if metric.part == "latency" else (metric.part,)

@@ -26,10 +26,6 @@ _SPACES = re.compile(r"""["'](\w+)::\w|\bLibrary\(\s*["'](\w+)["']""")
 _OF_TORCH = {"", "aten", "prim", "prims"}
 
 
-class RevisionError(Refusal):
-    """A revision cannot be checked out or imported."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
     """The files of a revision, and their repository."""
@@ -76,7 +72,7 @@ def repository_of(file: Path, target: str) -> Path:
     """Return the top folder of the repository of a target's file.
 
     Raises:
-        RevisionError: it is in no repository, or git is not installed.
+        Refusal: it is in no repository, or git is not installed.
     """
     folder = next(parent for parent in file.parents if parent.is_dir())
     top = _git(folder, "rev-parse", "--show-toplevel")
@@ -85,7 +81,7 @@ def repository_of(file: Path, target: str) -> Path:
     if not why and not _git(folder, "check-ignore", "--quiet", str(file)).returncode:
         why = "git ignores it there"
     if why:
-        raise RevisionError(
+        raise Refusal(
             f"{target}: {file} is in no git repository ({why}), so it has no other revision; "
             "install from a checkout with `pip install -e .`, or name a function in a repository "
             "of your own: -i path/to/file.py:function"
@@ -98,12 +94,12 @@ def checked_out(repository: Path, revision: str) -> Iterator[Checkout]:
     """Check out the files of a revision into a temporary folder.
 
     Raises:
-        RevisionError: the repository has no such commit, or git fails.
+        Refusal: the repository has no such commit, or git fails.
     """
     name = f"{revision}^{{commit}}"
     found = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
     if found.returncode:
-        raise RevisionError(
+        raise Refusal(
             f"--base {revision}: {repository} has no such commit; name a branch, tag or commit, "
             "and fetch it first if the repository is a shallow clone, as CI services make them"
         )
@@ -143,11 +139,11 @@ def _output_of(folder: Path, *arguments: str, more: Mapping[str, str] | None = N
     """Return the output of git.
 
     Raises:
-        RevisionError: git fails.
+        Refusal: git fails.
     """
     done = _git(folder, *arguments, more=more)
     if done.returncode:
-        raise RevisionError(f"git {' '.join(arguments)} failed: {_message(done.stderr)}")
+        raise Refusal(f"git {' '.join(arguments)} failed: {_message(done.stderr)}")
     return done.stdout.strip()
 
 
@@ -161,7 +157,7 @@ def _git(
             command, capture_output=True, text=True, errors="replace", check=False, env=env
         )
     except FileNotFoundError:
-        raise RevisionError(
+        raise Refusal(
             "git is not installed, or not on the PATH; it is needed to check out the base"
         ) from None
 

@@ -8,9 +8,9 @@ a terminal need neither matplotlib nor pandas.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.report.page import ReportError, build_page, write_report
+    from harness.report.page import build_page, write_report
 
-__all__ = ["ReportError", "build_page", "write_report"]
+__all__ = ["build_page", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.records import Direction, Mode
-from harness.records.refusal import Refusal
-from harness.selection import NATIVE, CandidateName, Choices, NoTimesError, label_of
+from harness.records.refusal import NotComparableError, NotMeasuredError
+from harness.selection import NATIVE, CandidateName, Choices, label_of
 
 if TYPE_CHECKING:
     from harness.selection.workload import WorkloadChoice
@@ -31,18 +31,12 @@ LayerNorm = partial(DropIn, implementation=dispatch)
 # norm = LayerNorm(sizes), made like torch.nn.LayerNorm"""
 
 
-class SeveralMachinesError(Refusal):
-    """Choices of several environments, which one program cannot tell apart."""
-
-    exit_code = 4
-
-
 def python_lines(
     choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
 ) -> Iterator[str]:
     """Yield the lines of a program that runs the choices, or the choice for a workload."""
     if len({choice.scenario.environment for choice in choices.choices}) > 1:
-        raise SeveralMachinesError(
+        raise NotComparableError(
             "the choices are of several environments, which a program cannot tell apart: give the "
             "RUN of one, or take --format table"
         )
@@ -55,7 +49,7 @@ def python_lines(
         }
     picks = {scenario: best.name for scenario, best in chosen.items() if best is not None}
     if not picks:
-        raise NoTimesError(
+        raise NotMeasuredError(
             "no candidate is eligible, so there is no code to print; --format table says why"
         )
     yield from map(_comment, evidence)

@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.records import Environment, Mode, Status
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
@@ -51,7 +51,6 @@ from harness.store import Results
 
 __all__ = [
     "SECTIONS",
-    "ReportError",
     "build_page",
     "drawings_of",
     "tables_of",
@@ -80,16 +79,6 @@ _MOST_DRAWN = 8  # drawings of a section. Trade-off: each takes 20 kB and 60 ms
 _MOST_BLAMED = 2  # trade-off: a card has room for two names
 
 
-class ReportError(Refusal):
-    """A page that cannot be made or written; the message says why, in one line."""
-
-
-class NothingToReportError(ReportError):
-    """There is no record to report."""
-
-    exit_code = 3
-
-
 def build_page(
     results: Sequence[Results],
     *,
@@ -111,10 +100,10 @@ def build_page(
             a baseline, if the page is to show them.
 
     Raises:
-        NothingToReportError: there is no record to report.
+        NotMeasuredError: there is no record to report.
     """
     if not any(result.records for result in results):
-        raise NothingToReportError("no records to report; measure some with `layernorm-bench run`")
+        raise NotMeasuredError("no records to report; measure some with `layernorm-bench run`")
     data = gather(results, files, max_condition, **others)
     # the page of a folder is about what changed
     sections = sorted(SECTIONS, key=lambda section: section is not how_it_changed)
@@ -174,8 +163,8 @@ def write_report(results: Sequence[Results], path: Path, **others: Any) -> None:
         others: what else the page shows.
 
     Raises:
-        NothingToReportError: there is no record to report.
-        ReportError: the file cannot be written.
+        NotMeasuredError: there is no record to report.
+        Refusal: the file cannot be written.
     """
     page = build_page(results, **others)
     target = Path(os.path.realpath(path))
@@ -190,7 +179,7 @@ def write_report(results: Sequence[Results], path: Path, **others: Any) -> None:
     except OSError as error:
         with suppress(OSError):  # the folder itself may be missing
             partial.unlink(missing_ok=True)
-        raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise Refusal(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 # --- parts of the page, as files for a README, a paper or a pull request --------------------------

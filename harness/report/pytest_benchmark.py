@@ -29,14 +29,12 @@ from harness.records import (
     Record,
     Run,
 )
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.store import Results, from_plain, to_plain
 
 __all__ = [
     "KEY",
     "MODEL_BYTES",
-    "BenchmarkFileError",
-    "NothingTimedError",
     "extra_info_of",
     "import_benchmarks",
     "machine_info_of",
@@ -87,16 +85,6 @@ _CLOCKS = {
 _EPOCHS = Budget().max_epochs
 
 
-class BenchmarkFileError(Refusal):
-    """A file that was not written with the project's plugin; the message says why."""
-
-
-class NothingTimedError(Refusal):
-    """The file holds no benchmark."""
-
-    exit_code = 3
-
-
 def import_benchmarks(path: Path, command: str) -> Results:
     """Return the records of a pytest-benchmark file.
 
@@ -105,8 +93,8 @@ def import_benchmarks(path: Path, command: str) -> Results:
         command: stored with the run.
 
     Raises:
-        BenchmarkFileError: it cannot be read, or was not written with the project's plugin.
-        NothingTimedError: it holds no benchmark.
+        Refusal: it cannot be read, or was not written with the project's plugin.
+        NotMeasuredError: it holds no benchmark.
     """
     try:
         content: Any = json.loads(path.read_bytes())
@@ -114,12 +102,12 @@ def import_benchmarks(path: Path, command: str) -> Results:
         records = tuple(_record(benchmark, environment) for benchmark in content["benchmarks"])
     except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         what = f"missing: {error}" if isinstance(error, KeyError) else error
-        raise BenchmarkFileError(
+        raise Refusal(
             f"{path}: is damaged, or is not JSON that `pytest --layernorm-sweep ci "
             f"--benchmark-json FILE` writes: {what}"
         ) from error
     if not records:
-        raise NothingTimedError(f"{path}: holds no benchmark: no case was both right and timed")
+        raise NotMeasuredError(f"{path}: holds no benchmark: no case was both right and timed")
     arms = [arm for record in records if record.latency for arm in record.latency.arms]
     run = Run(
         name=path.stem,

@@ -28,7 +28,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotComparableError, Refusal
 from harness.run.fleet import Job, WorkerInfo
 from harness.run.instructions import count_instructions
 from harness.store import (
@@ -43,16 +43,6 @@ from harness.store import (
     records_of,
     writing,
 )
-
-
-class OutputExistsError(Refusal):
-    """The results file exists, and the run was not asked to continue it."""
-
-
-class ForeignRunError(Refusal):
-    """The run to continue was begun on another machine or with other software."""
-
-    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +111,8 @@ def run_session(
         on_note: called with what the user must know, in one line.
 
     Raises:
-        OutputExistsError: the results file exists, and the session does not continue it.
-        ForeignRunError: the run was begun on another machine or with other software.
+        Refusal: the results file exists, and the session does not continue it.
+        NotComparableError: the run was begun on another machine or with other software.
         StoreError: a file cannot be read or written.
         HarnessError: the harness itself failed.
     """
@@ -135,7 +125,7 @@ def run_session(
         kept = KeptRecords(session.out, journal, session.planned)
         here = {node.environment.fingerprint: node.environment for node in fleet.nodes}
         if kept.environments and not here.keys() & kept.environments.keys():
-            raise ForeignRunError(
+            raise NotComparableError(
                 f"{session.out} was begun on another machine or with other software, so its "
                 "latencies and new ones would not be comparable; choose another --out"
             )
@@ -202,12 +192,10 @@ def _begun(session: Session, environments: Sequence[Environment]) -> Run:
 
 def _refuse_existing_output(session: Session) -> None:
     if session.out.is_dir():
-        raise OutputExistsError(f"{session.out} is a folder; choose another --out")
+        raise Refusal(f"{session.out} is a folder; choose another --out")
     for path in () if session.resume else (session.out, session.journal):
         if path.exists():
-            raise OutputExistsError(
-                f"{path} exists; continue it with --resume, or choose another --out"
-            )
+            raise Refusal(f"{path} exists; continue it with --resume, or choose another --out")
 
 
 def _counted(record: Record, counted: int | str | None) -> Record:

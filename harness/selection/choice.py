@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cases.axes import AXES
 from harness.records import OUR_TIMER, Direction, Environment, Estimate, Record, Run, Status
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotComparableError, NotMeasuredError
 from harness.records.text import suggest
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
@@ -55,18 +55,6 @@ FILTERS = ("shape", "dtype", "device", "direction")
 """The axes of a case by which scenarios can be filtered."""
 Wanted = Mapping[str, Sequence[Any]]
 """Which scenarios to choose for: values by axis; an absent or empty axis means all values."""
-
-
-class NoTimesError(Refusal):
-    """There is no time to choose by."""
-
-    exit_code = 3
-
-
-class NotInRunError(Refusal):
-    """The run holds no scenario that matches."""
-
-    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +117,14 @@ def choose(
     """Choose a candidate for every scenario of ``results``, each within one environment.
 
     Raises:
-        NoTimesError: no case was measured, or none of the wanted scenarios has a valid time.
-        NotInRunError: no scenario is wanted.
+        NotMeasuredError: no case was measured, or none of the wanted scenarios has a valid time.
+        NotComparableError: no scenario is wanted.
     """
     wanted, requirements = wanted or {}, requirements or Requirements()
     records = merged_records(results)
     if not any(record.status.is_measured for record in records):
         such_as = f", such as {records[0].case.id}: {records[0].reason}" if records else ""
-        raise NoTimesError(f"no case was measured{such_as}")
+        raise NotMeasuredError(f"no case was measured{such_as}")
     groups = Groups(records)
     scenarios = [
         scenario
@@ -149,12 +137,12 @@ def choose(
     }
     if not scenarios:
         held = "; ".join(f"{axis}: {', '.join(values)}" for axis, values in axes.items())
-        raise NotInRunError(f"no scenario in the run matches; it holds {held}")
+        raise NotComparableError(f"no scenario in the run matches; it holds {held}")
     timed = [scenario for scenario in scenarios if was_timed(groups[scenario])]
     own = [record for scenario in timed for record in groups[scenario]]
     if not any(map(has_valid_time, own)):
         rest = f" and {len(scenarios) - 1} more" if len(scenarios) > 1 else ""
-        raise NoTimesError(
+        raise NotMeasuredError(
             f"there is no valid time for {scenarios[0].text}{rest}: run the sweep again with "
             "`--measure errors,latency,memory`"
         )

@@ -25,9 +25,9 @@ from pydantic import Field, create_model
 from harness.cases.axes import AXES
 from harness.cases.sweep import Several, StrictTable, read_table, type_of
 from harness.records import Case, Estimate
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotComparableError, Refusal
 from harness.records.text import shape_text, suggest
-from harness.selection.choice import Choice, Choices, NotInRunError, combined
+from harness.selection.choice import Choice, Choices, combined
 from harness.selection.ranking import Candidate, Ranking, cost_of, rank, scaled, total
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
@@ -155,7 +155,7 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
     """Choose one implementation for ``workload`` on each device that was measured.
 
     Raises:
-        NotInRunError: the run holds none of the calls.
+        NotComparableError: the run holds none of the calls.
         Refusal: a call matches several scenarios of the run.
     """
     by_device: dict[tuple[str, str], list[Choice]] = {}
@@ -187,7 +187,7 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
     if not any(choice.calls for choice in made):
         wanted_text = ", ".join(call.text for call in workload.calls[:3])
         held_text = ", ".join(choice.scenario.text for choice in choices.choices[:3])
-        raise NotInRunError(
+        raise NotComparableError(
             f"the run holds none of the workload's calls ({wanted_text}, ...); it holds "
             f"{held_text}, ..."
         )

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from harness.records import Environment, Record, Run
+from harness.records.refusal import NotMeasuredError
 from harness.records.text import count
 from harness.store.journal import Entry, located_entries
 from harness.store.parquet import (
@@ -24,12 +25,6 @@ from harness.store.parquet import (
 from harness.store.schema import StoreError
 
 _DIGEST_BYTES = 12  # 2**96 values: among a billion records, two meet with a chance of 1e-11
-
-
-class EmptyError(StoreError):
-    """Files without a record."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +73,7 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
         out: the results file to write. It must not exist.
 
     Raises:
-        EmptyError: no file holds a record.
+        NotMeasuredError: no file holds a record.
         StoreError: two files have different records of a case in one environment, or are of two
             revisions in one environment; a file cannot be read; or ``out`` exists or cannot be
             written.
@@ -87,7 +82,7 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
         raise StoreError(f"{out} exists; choose another --out")
     sources = [_survey(path) for path in paths]
     if not any(source.contents for source in sources):
-        raise EmptyError("the files hold no record: nothing was measured")
+        raise NotMeasuredError("the files hold no record: nothing was measured")
     environments = _joined_environments(sources)
     _refuse_conflicts(sources)
     runs = _joined_runs(sources)

@@ -23,16 +23,14 @@ from compared_runs import (
 from fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Arm, Measurement, MeasurementWarning, Record, Status, WarningKind
+from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
 from harness.regression import (
-    NotMeasuredError,
-    RecordingError,
     passes_left,
     process_ratios,
     record_baseline,
     refuse_unacceptable,
 )
 from harness.run.fleet import Job
-from harness.run.session import ForeignRunError
 from harness.store import Results, read, write
 
 CASES = [make_case(rows=rows) for rows in range(1, 7)]
@@ -211,9 +209,9 @@ def test_an_interrupted_recording_is_continued_and_measures_nothing_twice() -> N
 @pytest.mark.parametrize(
     ("machine", "wanted", "error"),
     [
-        (fleet(environment=ELSEWHERE), WANTED, ForeignRunError),
-        (fleet(environment=replace(HERE, git_commit="fedcba98")), WANTED, RecordingError),
-        (fleet(), results_of(*WANTED.records[:4]), RecordingError),
+        (fleet(environment=ELSEWHERE), WANTED, NotComparableError),
+        (fleet(environment=replace(HERE, git_commit="fedcba98")), WANTED, Refusal),
+        (fleet(), results_of(*WANTED.records[:4]), Refusal),
     ],
     ids=["machine", "commit", "sweep"],
 )
@@ -248,7 +246,7 @@ def test_a_run_may_become_the_baseline(head: Results, baseline: Results | None) 
 @pytest.mark.parametrize(
     ("head", "error"),
     [
-        (results_of(make_record(CASES[0]), planned=9), RecordingError),
+        (results_of(make_record(CASES[0]), planned=9), Refusal),
         (results_of(failed(CASES[0])), NotMeasuredError),
     ],
     ids=["cut short", "nothing measured"],
@@ -261,5 +259,5 @@ def test_a_run_without_all_of_its_cases_is_not_accepted(
 
 
 def test_a_run_of_one_process_does_not_replace_a_baseline_of_ten() -> None:
-    with pytest.raises(RecordingError, match="--record-baseline"):
+    with pytest.raises(Refusal, match="--record-baseline"):
         refuse_unacceptable(results_of(make_record(CASES[0], (1.0,))), TEN)

@@ -19,12 +19,9 @@ from compared_runs import (
 )
 
 from harness.records import Record, Status
-from harness.records.refusal import Refusal
+from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
 from harness.regression import (
     ChangeKind,
-    DuplicateCaseError,
-    NotComparableError,
-    NotMeasuredError,
 )
 from harness.store import Results
 
@@ -114,8 +111,8 @@ LOST = make_record(ONE, STEADY, status=Status.OUT_OF_GUARANTEE, memory=None)
             "2 cases",
         ),
         (LOST, elsewhere(LOST), NotComparableError, ONE.id),
-        (TWICE, make_record(ONE), DuplicateCaseError, f"old: .*{ONE.id}"),
-        (make_record(ONE), TWICE, DuplicateCaseError, f"new: .*{ONE.id}"),
+        (TWICE, make_record(ONE), Refusal, f"old: .*{ONE.id}"),
+        (make_record(ONE), TWICE, Refusal, f"new: .*{ONE.id}"),
     ],
     ids=[
         *("empty baseline", "empty run", "baseline of failures", "run of failures"),
@@ -131,5 +128,5 @@ def test_runs_that_cannot_be_compared_are_refused(
 
 
 def test_the_exit_codes_of_refusals() -> None:
-    errors = (NotMeasuredError, NotComparableError, DuplicateCaseError)
+    errors = (NotMeasuredError, NotComparableError, Refusal)
     assert [error.exit_code for error in errors] == [3, 4, 2]

@@ -9,8 +9,9 @@ import torch
 from choice_records import OTHER_MACHINE, call, choices_among, failed, ran, workload_choices
 
 from harness.records import Direction, Mode, Record, Status
-from harness.report.choice_code import SeveralMachinesError, python_lines
-from harness.selection import Choices, NoTimesError
+from harness.records.refusal import NotComparableError, NotMeasuredError
+from harness.report.choice_code import python_lines
+from harness.selection import Choices
 from harness.selection.workload import WorkloadChoice
 
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
@@ -89,12 +90,12 @@ def test_a_name_cannot_end_its_own_quotes() -> None:
 
 
 def test_choices_of_two_machines_are_refused() -> None:
-    with pytest.raises(SeveralMachinesError, match="give the RUN of one"):
+    with pytest.raises(NotComparableError, match="give the RUN of one"):
         code_for(ran("native", 1.0), ran("native", 1.0, environment=OTHER_MACHINE.fingerprint))
 
 
 def test_no_choice_is_refused() -> None:
-    with pytest.raises(NoTimesError, match="no candidate is eligible"):
+    with pytest.raises(NotMeasuredError, match="no candidate is eligible"):
         code_for(ran("native", 1.0, status=Status.WRONG))
 
 

@@ -18,7 +18,8 @@ from results_factory import make_cases, make_record, make_results, make_run
 from small_results import CASE, FAILED, SMALL
 
 from harness.records import Mode, Status
-from harness.report import ReportError, build_page, write_report
+from harness.records.refusal import Refusal
+from harness.report import build_page, write_report
 from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.document import heading
 from harness.report.frame import gather
@@ -169,7 +170,7 @@ def test_one_implementation_makes_a_page_and_the_same_page_again() -> None:
 
 def test_a_run_without_a_record_has_no_page(tmp_path: Path) -> None:
     path = tmp_path / "empty.html"
-    with pytest.raises(ReportError) as refusal:
+    with pytest.raises(Refusal) as refusal:
         write_report([Results(records=(), runs=(make_run(),), environments={})], path)
     assert refusal.value.exit_code == 3
     assert not path.exists()

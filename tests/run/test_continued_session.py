@@ -11,9 +11,10 @@ from fake_device import LocalFleet
 from sessions import ROWS, SUBJECTS, Make, calls, rows, run, run_and_stop
 
 from harness.records import Record
+from harness.records.refusal import NotComparableError, Refusal
 from harness.run import session as module
 from harness.run.fleet import Fleet
-from harness.run.session import ForeignRunError, OutputExistsError, run_session
+from harness.run.session import run_session
 from harness.store import StoreError, journal, read, writing
 
 
@@ -94,11 +95,11 @@ def test_an_existing_file_is_not_overwritten(make: Make, suffix: str, subjects: 
     session = make()
     there = session.out.with_suffix(suffix)
     there.write_text("mine")
-    with pytest.raises(OutputExistsError, match="--resume"):
+    with pytest.raises(Refusal, match="--resume"):
         run(session)
     assert there.read_text() == "mine"
     assert calls(subjects) == []
-    assert OutputExistsError.exit_code == 2
+    assert Refusal.exit_code == 2
 
 
 def fleet_with(**changes: Any) -> LocalFleet:
@@ -116,10 +117,10 @@ def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(
         run(make(rows=(1, 2)))
     else:
         run_and_stop(make(), 2)
-    with pytest.raises(ForeignRunError, match="--out"):
+    with pytest.raises(NotComparableError, match="--out"):
         run(make(resume=True), fleet=fleet_with(cpu="Another CPU"))
     assert calls(subjects) == [1, 2]
-    assert ForeignRunError.exit_code == 4
+    assert NotComparableError.exit_code == 4
     assert run(make(resume=True), fleet=fleet_with(git_commit="f" * 40)).left == 0
 
 
@@ -139,9 +140,7 @@ def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
 ) -> None:
 
     def intrude(_: Record) -> None:
-        with pytest.raises(
-            StoreError if resume else OutputExistsError, match=r"mine\.jsonl|--resume"
-        ):
+        with pytest.raises(StoreError if resume else Refusal, match=r"mine\.jsonl|--resume"):
             run(make(resume=resume))
 
     outcome = run(make(), intrude)
@@ -183,6 +182,6 @@ def test_an_empty_journal_does_not_hide_the_results(make: Make, subjects: Path) 
 def test_a_folder_in_the_place_of_the_results_is_refused(make: Make, resume: bool) -> None:
     session = make(resume=resume)
     session.out.mkdir()
-    with pytest.raises(OutputExistsError, match=r"mine\.parquet"):
+    with pytest.raises(Refusal, match=r"mine\.parquet"):
         run(session)
     assert not session.journal.exists()

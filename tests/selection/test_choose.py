@@ -7,7 +7,8 @@ from choice_records import HERE, OTHER_MACHINE, choices_among, failed, ran, resu
 from results_factory import make_run
 
 from harness.records import Record, Status
-from harness.selection import NoTimesError, NotInRunError, choose
+from harness.records.refusal import NotComparableError, NotMeasuredError
+from harness.selection import choose
 from harness.store import Results
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
@@ -43,7 +44,7 @@ def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
 
 
 def test_a_filter_without_a_match_is_refused_with_what_there_is() -> None:
-    with pytest.raises(NotInRunError, match="shape: 64x768; dtype: float32; device: cpu"):
+    with pytest.raises(NotComparableError, match="shape: 64x768; dtype: float32; device: cpu"):
         choices_among(NATIVE, wanted={"dtype": ["float16"]})
 
 
@@ -65,7 +66,7 @@ def test_a_value_of_the_filter_without_a_match_is_noted() -> None:
     ],
 )
 def test_a_run_without_a_valid_time_is_refused(message: str, records: list[Record]) -> None:
-    with pytest.raises(NoTimesError, match=message):
+    with pytest.raises(NotMeasuredError, match=message):
         choose([Results(records=tuple(records), runs=(), environments={})])
 
 

@@ -15,8 +15,8 @@ from choice_records import (
 )
 
 from harness.records import Record, Status
-from harness.records.refusal import Refusal
-from harness.selection import Decider, NotInRunError
+from harness.records.refusal import NotComparableError, Refusal
+from harness.selection import Decider
 from harness.selection.workload import WorkloadChoice
 
 
@@ -97,7 +97,7 @@ def test_a_call_that_the_run_does_not_hold_is_missing(absent: object) -> None:
 
 
 def test_a_workload_without_a_matching_case_in_the_run_is_refused() -> None:
-    with pytest.raises(NotInRunError, match="5x7"):
+    with pytest.raises(NotComparableError, match="5x7"):
         workload_choices([call((5, 7))], *NATIVE)
 
 

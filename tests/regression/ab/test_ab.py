@@ -14,12 +14,12 @@ from compared_runs import failed, make_case, make_cases, make_latency, make_reco
 
 from harness.cases import Planned
 from harness.records import Case, Measurement, Memory, Record, Status
+from harness.records.refusal import NotMeasuredError
 from harness.regression import (
     SCREENING_IN_TURN,
     Change,
     ChangeKind,
     Comparison,
-    NotMeasuredError,
 )
 from harness.regression.ab import BASE, Bench, ab, time_against_base
 from harness.regression.revision import Checkout

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from git_repository import Repository
 
+from harness.records.refusal import Refusal
 from harness.regression.revision import (
-    RevisionError,
     checked_out,
     file_of,
     is_unchanged,
@@ -41,7 +41,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def refused(path: Path, revision: str) -> str:
-    with pytest.raises(RevisionError) as found, checked_out(path, revision):
+    with pytest.raises(Refusal) as found, checked_out(path, revision):
         pytest.fail("it was had")
     assert found.value.exit_code == 2
     return str(found.value)
@@ -150,7 +150,7 @@ def test_a_file_that_git_does_not_keep_has_no_revision(
     file = (tmp_path if folder == "outside" else repository.path) / folder / "ln.py"
     file.parent.mkdir()
     file.write_text("")
-    with pytest.raises(RevisionError, match=why):
+    with pytest.raises(Refusal, match=why):
         repository_of(file, "ln.py:f")
 
 

@@ -20,12 +20,11 @@ from histories import (
 
 from harness.records import Case, Status
 from harness.records.metrics import Metric
-from harness.regression import NotMeasuredError
+from harness.records.refusal import NotMeasuredError, Refusal
 from harness.regression import history as detector
 from harness.regression.history import (
     TREND_METRICS,
     History,
-    HistoryError,
     Series,
     Trend,
     is_of,
@@ -188,7 +187,7 @@ def test_one_run_is_a_history(tmp_path: Path) -> None:
 
 
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match="no such folder"):
+    with pytest.raises(Refusal, match="no such folder"):
         read_history(tmp_path / "none")
     with pytest.raises(NotMeasuredError, match="holds no results file"):
         read_history(tmp_path)
