@@ -1,7 +1,7 @@
 """How many mistakes behind a random trigger does `verify` find, and does it reject right code?
 
 Each compound mutant makes a known mistake only where one to three random conditions on the call
-hold (:mod:`harness.verify.red_team`). The cases are those of `verify` at a strength: the covering
+hold (compounds.py). The cases are those of `verify` at a strength: the covering
 array and the stories. Right code is tried on the same cases. Some compounds are also composed
 and given to `verify` itself, which must agree with the simulation.
 
@@ -20,15 +20,15 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from compounds import ORDERS, Fate, draw_compounds, run_red_team
 
 import implementations
-from harness.mutants import ORDERS, RIGHT, draw_compounds
+from harness.mutants import RIGHT
 from harness.records import Case, Direction, Status
 from harness.records.text import count
 from harness.run.attempt import attempt
 from harness.verify import verify
 from harness.verify.cases import planned_cases
-from harness.verify.red_team import Fate, run_red_team
 from harness.verify.result import DTYPES
 from implementations.contract import Implementation, Reduction
 

@@ -14,7 +14,7 @@ from harness.mutants.arguments import (
     then,
     with_value,
 )
-from harness.mutants.conditional import BASES, CONDITIONAL, ORDERS, draw_compounds
+from harness.mutants.conditional import CONDITIONAL
 from harness.mutants.conditions import CONDITIONS, CallCondition, CallFacts
 from harness.mutants.mutant import (
     HALVES,
@@ -25,10 +25,8 @@ from harness.mutants.mutant import (
 from implementations.contract import Implementation
 
 __all__ = [
-    "BASES",
     "CONDITIONS",
     "HALVES",
-    "ORDERS",
     "RIGHT",
     "WRONG",
     "CallCondition",
@@ -36,7 +34,6 @@ __all__ = [
     "LayerNormCall",
     "Mutant",
     "Rows",
-    "draw_compounds",
     "function_of",
     "layer_norm_of",
     "named",

@@ -1,8 +1,7 @@
 """Mistakes under conditions: another mistake, made only where some conditions hold, as a row each.
 
 Kernels have separate code for inference, for vector loads, for one width, and for many rows. Each
-of these mutants is wrong in one of those paths only, and right in all others. Compound mutants are
-the same with conditions drawn at random, so that no cases can be written to find them.
+of these mutants is wrong in one of those paths only, and right in all others.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import Any
 
 import torch
@@ -25,7 +23,7 @@ from harness.mutants.arguments import (
     changed,
     without_gradient,
 )
-from harness.mutants.conditions import CONDITIONS, CallCondition, conditions_of
+from harness.mutants.conditions import conditions_of
 from harness.mutants.mutant import (
     DTYPES,
     HALVES,
@@ -34,7 +32,6 @@ from harness.mutants.mutant import (
     evenly_spaced,
     in_portions,
     mutant_of,
-    mutants_in,
     read_from_memory,
     rounded_to,
 )
@@ -167,55 +164,3 @@ CONDITIONAL: tuple[Mutant, ...] = (
     _row("frozen_x_stops_dweight_of_strided_rows", _no_dweight,
          "x is frozen; x is not contiguous"),
 )  # fmt: skip
-
-
-# --- compound mutants ----------------------------------------------------------------------------
-
-ORDERS = (1, 2, 3)
-"""Numbers of conditions in a trigger."""
-# another order draws other mutants
-_BASES = """
-unbiased_variance eps_outside_the_root eps_ignored eps_always_1e_6 eps_squared eps_is_a_floor
-no_root sum_of_squares absolute_deviation root_mean_square uncentred_denominator
-constant_rows_are_zero bias_before_weight weight_ignored bias_ignored weight_and_bias_swapped
-first_weight_for_all one_plus_weight weight_twice statistics_of_all_rows statistics_over_the_batch
-statistics_in_bfloat16 mean_in_float16 newton_step_missing one_pass_in_disguise one_pass_clamped
-normalised_in_bfloat16 parameters_in_bfloat16 truncated_to_bfloat16
-lane_lost weight_off_by_one row_off_by_one pairs_share_statistics
-nan_spreads nan_hidden nan_skipped dy_nan_hidden
-dx_without_mean_of_dy dx_without_projection dx_with_unbiased_projection dx_without_weight
-dx_without_eps dx_of_rstd_in_bfloat16
-statistics_kept_in_bfloat16 dweight_of_deviations dweight_averaged dbias_averaged
-dweight_summed_in_bfloat16 last_row_left_out dbias_zero dbias_of_scaled_dy
-last_element_left_out one_pass_in_the_backward dweight_of_products_in_bfloat16
-"""
-_KNOWN = (
-    *mutants_in(values, kernel, gradient),
-    mutant_of(last_element_left_out),
-    mutant_of(one_pass_in_the_backward),
-)
-BASES: tuple[Mutant, ...] = tuple(
-    next(known for known in _KNOWN if known.name == name) for name in _BASES.split()
-)
-"""Mistakes that are made on every path, although not all data show them."""
-
-
-def draw_compounds(count: int, seed: int = 0) -> tuple[Mutant, ...]:
-    """Draw ``count`` mistakes behind triggers of each order, none twice.
-
-    Mistakes, the axes of conditions and conditions on one axis are all equally likely.
-    """
-    random = Random(seed)
-    by_axis: dict[str, list[CallCondition]] = {}
-    for condition in CONDITIONS:
-        by_axis.setdefault(condition.about, []).append(condition)
-    drawn: dict[tuple[str, frozenset[str]], Mutant] = {}
-    for order in ORDERS:
-        wanted = len(drawn) + count
-        while len(drawn) < wanted:
-            axes = random.sample(sorted(by_axis), order)
-            trigger = tuple(random.choice(by_axis[axis]) for axis in axes)
-            compound = replace(random.choice(BASES), where=trigger)
-            key = compound.name, frozenset(part.text for part in trigger)
-            drawn.setdefault(key, compound)
-    return tuple(drawn.values())

@@ -1,6 +1,6 @@
 """Conditions on a call that a kernel can branch on: its tensors' metadata and values, and its mode.
 
-A compound mutant makes a mistake only where some of these hold. The sizes are those at which
+A mutant under conditions makes a mistake only where all of them hold. The sizes are those at which
 kernels change path: vectors, warps, blocks, powers of two.
 """
 

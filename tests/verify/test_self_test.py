@@ -15,7 +15,6 @@ from harness.records.finding import RemarkKind
 from harness.verify import self_test, verify
 from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import SMALL
-from harness.verify.red_team import CompoundResult, Fate, RedTeam
 from harness.verify.result import DTYPES, Verdict
 from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
 from implementations import Implementation
@@ -99,17 +98,6 @@ def test_the_self_test_passes_if_all_is_found_and_nothing_rejected() -> None:
     assert not SelfTest(mutants=(), rejected=()).passed
     assert not SelfTest(mutants=(found, missed), rejected=()).passed
     assert not SelfTest(mutants=(found,), rejected=("module",)).passed
-    beaten = RedTeam(compounds=(), false_alarms=())
-    assert not SelfTest(mutants=(found,), rejected=(), red_team=beaten).passed
-
-
-FOUND = RedTeam(
-    compounds=tuple(
-        CompoundResult(base="no_root", trigger=("N > 1",) * order, fate=Fate.FOUND, shown_by="")
-        for order in (1, 2)
-    ),
-    false_alarms=(),
-)
 
 
 def in_one_dtype(dtype: str, target: Implementation, **options: Any) -> Verdict:
@@ -126,10 +114,8 @@ def test_the_self_test_tries_every_mutant_and_every_right_one(
     # one dtype instead of four: this test is about the lists
     monkeypatch.setattr(self_test, "verify", partial(in_one_dtype, "float32"))
     lines: list[str] = []
-    monkeypatch.setattr(self_test, "run_red_team", lambda *_, **__: FOUND)
     result = run_self_test(lines.append)
     assert result.passed
-    assert result.red_team is FOUND
     assert [row.dtype for row in result.mutants] == [
         dtype for dtype in DTYPES if dtype in mutant.dtypes
     ]
@@ -140,7 +126,6 @@ def test_the_self_test_fails_where_a_right_one_is_wrong(monkeypatch: pytest.Monk
     wrong = Implementation(name="wrong", function=WRONG[0].fresh(), source="")
     monkeypatch.setattr(self_test, "WRONG", ())
     monkeypatch.setattr(self_test, "RIGHT", (wrong,))
-    monkeypatch.setattr(self_test, "run_red_team", lambda *_, **__: FOUND)
     result = run_self_test()
     assert result.rejected == ("wrong",)
     assert not result.passed

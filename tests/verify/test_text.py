@@ -10,7 +10,6 @@ from verdict_examples import EXAMPLES
 
 from harness.records import Case, Status
 from harness.verify.explain import Explanation, Step, explanation_lines
-from harness.verify.red_team import CompoundResult, Fate, RedTeam
 from harness.verify.result import Outcome, verdict_lines
 from harness.verify.self_test import MutantResult, SelfTest, self_test_lines
 
@@ -24,20 +23,6 @@ EXPLANATION = Explanation(
     worst_element=0,
     worst_ulp=0.42,
     steps=(MEAN, Step(name="y", shape=(3, 2), exact=(1.0, -1.0), computed=(1.0, -1.0))),
-)
-
-RED_TEAM = RedTeam(
-    compounds=tuple(
-        CompoundResult(
-            base="no_root",
-            trigger=("x is contiguous", f"N > {number}")[:order],
-            fate=fate,
-            shown_by="/forward/2x2000/float32/normal",
-        )
-        for order, fates in ((1, (Fate.FOUND,)), (2, [*Fate, *[Fate.MISSED] * 9]))
-        for number, fate in enumerate(fates)
-    ),
-    false_alarms=("/forward/2x1/float32/constant: y is inf off",),
 )
 
 
@@ -67,7 +52,7 @@ def test_self_tests_in_words() -> None:
     )
     results = (
         SelfTest(mutants=(found,), rejected=()),
-        SelfTest(mutants=(found, missed), rejected=("module", "recentred"), red_team=RED_TEAM),
+        SelfTest(mutants=(found, missed), rejected=("module", "recentred")),
     )
     parts = ["\n".join(self_test_lines(each)) for each in results]
     assert_golden("\n\n".join(parts), GOLDEN / "self_tests.txt")

@@ -12,7 +12,7 @@ shows it, and is missed if no case of the verification does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from itertools import islice
@@ -30,31 +30,24 @@ from harness.cases.inputs import (
     UnrepresentableError,
 )
 from harness.mutants import (
-    BASES,
     CONDITIONS,
+    WRONG,
     CallCondition,
     CallFacts,
     LayerNormCall,
     Mutant,
-    draw_compounds,
+    conditional,
     function_of,
     layer_norm_of,
     then,
 )
+from harness.mutants.mutant import mutant_of
 from harness.records import Affine, Case, Status
 from harness.run.attempt import attempt
 from harness.verify.case_results import explanations, running_sum_claims
 from harness.verify.cases import planned_cases
 from implementations import adopt
 from implementations.contract import Algorithm, Implementation
-
-_ALL_FOUND = (1, 2)
-"""Numbers of conditions for which every visible compound mutant must be found.
-
-The default covering array has every combination of three conditions, so that one is left for the
-data on which a mistake shows.
-"""
-
 
 _MOST_ELEMENTS = 1 << 18  # of x; the largest cases take longer than all others together
 _RANDOM_CASES = 3000  # ten times the number below: a trigger may hold in few of them
@@ -71,6 +64,56 @@ class Fate(StrEnum):
     """No case of the verification fails, but some other valid case does."""
     INVISIBLE = "invisible"
     """Neither the first cases of the verification fail, nor any of those drawn at random."""
+
+
+ORDERS = (1, 2, 3)
+"""Numbers of conditions in a trigger."""
+# another order draws other mutants
+_BASES = """
+unbiased_variance eps_outside_the_root eps_ignored eps_always_1e_6 eps_squared eps_is_a_floor
+no_root sum_of_squares absolute_deviation root_mean_square uncentred_denominator
+constant_rows_are_zero bias_before_weight weight_ignored bias_ignored weight_and_bias_swapped
+first_weight_for_all one_plus_weight weight_twice statistics_of_all_rows statistics_over_the_batch
+statistics_in_bfloat16 mean_in_float16 newton_step_missing one_pass_in_disguise one_pass_clamped
+normalised_in_bfloat16 parameters_in_bfloat16 truncated_to_bfloat16
+lane_lost weight_off_by_one row_off_by_one pairs_share_statistics
+nan_spreads nan_hidden nan_skipped dy_nan_hidden
+dx_without_mean_of_dy dx_without_projection dx_with_unbiased_projection dx_without_weight
+dx_without_eps dx_of_rstd_in_bfloat16
+statistics_kept_in_bfloat16 dweight_of_deviations dweight_averaged dbias_averaged
+dweight_summed_in_bfloat16 last_row_left_out dbias_zero dbias_of_scaled_dy
+last_element_left_out one_pass_in_the_backward dweight_of_products_in_bfloat16
+"""
+_KNOWN = (
+    *WRONG,
+    mutant_of(conditional.last_element_left_out),
+    mutant_of(conditional.one_pass_in_the_backward),
+)
+BASES: tuple[Mutant, ...] = tuple(
+    next(known for known in _KNOWN if known.name == name) for name in _BASES.split()
+)
+"""Mistakes that are made on every path, although not all data show them."""
+
+
+def draw_compounds(count: int, seed: int = 0) -> tuple[Mutant, ...]:
+    """Draw ``count`` mistakes behind triggers of each order, none twice.
+
+    Mistakes, the axes of conditions and conditions on one axis are all equally likely.
+    """
+    random = Random(seed)
+    by_axis: dict[str, list[CallCondition]] = {}
+    for condition in CONDITIONS:
+        by_axis.setdefault(condition.about, []).append(condition)
+    drawn: dict[tuple[str, frozenset[str]], Mutant] = {}
+    for order in ORDERS:
+        wanted = len(drawn) + count
+        while len(drawn) < wanted:
+            axes = random.sample(sorted(by_axis), order)
+            trigger = tuple(random.choice(by_axis[axis]) for axis in axes)
+            compound = replace(random.choice(BASES), where=trigger)
+            key = compound.name, frozenset(part.text for part in trigger)
+            drawn.setdefault(key, compound)
+    return tuple(drawn.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,32 +141,6 @@ class RedTeam:
     compounds: tuple[CompoundResult, ...]
     false_alarms: tuple[str, ...]
     """Cases that a right LayerNorm fails, of those with which a mutant was found."""
-
-    def fates(self, order: int) -> dict[Fate, int]:
-        """Count the compounds with ``order`` conditions, by what became of them."""
-        fates = [judged.fate for judged in self.compounds if len(judged.trigger) == order]
-        return {fate: fates.count(fate) for fate in Fate}
-
-    def share(self, order: int) -> float | None:
-        """Return the share found of the visible ones with ``order`` conditions; None if none is."""
-        fates = self.fates(order)
-        visible = fates[Fate.FOUND] + fates[Fate.MISSED]
-        return fates[Fate.FOUND] / visible if visible else None
-
-    @property
-    def orders(self) -> tuple[int, ...]:
-        """Numbers of conditions that occur."""
-        return tuple(sorted({len(judged.trigger) for judged in self.compounds}))
-
-    @property
-    def missed(self) -> tuple[CompoundResult, ...]:
-        """The visible ones that were not found."""
-        return tuple(judged for judged in self.compounds if judged.fate is Fate.MISSED)
-
-    @property
-    def passed(self) -> bool:
-        """Whether all of one and two conditions are found, and no right LayerNorm fails."""
-        return all(self.share(order) == 1 for order in _ALL_FOUND) and not self.false_alarms
 
 
 class Board:
