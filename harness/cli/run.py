@@ -192,7 +192,7 @@ def _print_failures(
     outcome: SessionOutcome, out: Path, fail_on: tuple[str, ...]
 ) -> ExitCode | None:
     """Print on standard error why the run failed or is incomplete, and return its exit code."""
-    from harness.run.text import status_counts
+    from harness.run.text import statuses_text
 
     records, code = outcome.results.records, None
     if outcome.left:
@@ -205,15 +205,12 @@ def _print_failures(
         print_error(f"nothing was measured: {'the reasons are above' if records else why}")
         code = ExitCode.NOT_MEASURED
     elif outcome.failed:
-        failures = status_counts([record for record in records if record.status.is_failure])
-        listed = ", ".join(f"{number} {status}" for status, number in failures.items())
+        listed = statuses_text([record for record in records if record.status.is_failure])
         could_not = f"{count(outcome.failed, 'case')} could not be measured"
         print_error(f"{could_not} ({listed}); the reasons are above")
         code = ExitCode.NOT_MEASURED
-    unwanted = status_counts([record for record in records if record.status in fail_on])
-    if unwanted:
-        listed = ", ".join(f"{number} {status}" for status, number in unwanted.items())
-        print_error(f"failed because of --fail-on {','.join(fail_on)}: {listed}")
+    if unwanted := statuses_text([record for record in records if record.status in fail_on]):
+        print_error(f"failed because of --fail-on {','.join(fail_on)}: {unwanted}")
         code = ExitCode.FAILED
     return code
 

@@ -562,9 +562,7 @@ def _others(processes: list[Any] | None) -> int | None:
     """
     if processes is None:
         return None
-    numbers = {
-        process.pid for process in processes
-    }  # one process may be listed per slice of the GPU
+    numbers = {process.pid for process in processes}  # one may be listed per slice of the GPU
     if os.getpid() not in numbers:
         return None
     return sum(not _is_of_this_run(pid) for pid in numbers)

@@ -410,28 +410,30 @@ class Sampling:
         """Return the latency that the samples give; None if there are none."""
         if not self._epochs:
             return None
-        subject = epoch_values(self._arms[0].arm(), cpu=self._clock.is_cpu)
-        copy, reference = self._arm(ArmRole.CEILING), self._arm(ArmRole.REFERENCE)
-        ceiling = epoch_values(copy.arm(), cpu=self._clock.is_cpu) if copy else []
-        found = self._estimates()
-        copy_ratio = None
+        arms = {arm.role: arm for arm in map(Sampler.arm, self._arms)}
+        values = {role: epoch_values(arm, cpu=self._clock.is_cpu) for role, arm in arms.items()}
+        subject, ceiling = values[ArmRole.SUBJECT], values.get(ArmRole.CEILING)
+        found, reference = self._estimates(), arms.get(ArmRole.REFERENCE)
+        ceiling_ratio, is_too_fast = None, False
         if ceiling and self.copied_bytes:
             scale = self.model_bytes / self.copied_bytes
             copy_ratio = estimate([scale * ratio for ratio in ratios(ceiling, subject)])
-        is_too_fast = self._is_ceiling(ceiling) and is_faster(copy_ratio)
-        if copy_ratio and not is_too_fast:  # an invalid time is shown by its fast calls
-            scale = estimate(subject).value / found.per_call_s.value
-            copy_ratio = replace(copy_ratio, value=scale * copy_ratio.value)
+            # on a GPU a short copy is mostly its launch, so it is no limit
+            is_limit = self._clock is not Clock.CUDA_EVENT or median(ceiling) >= _LEAST_GPU_COPY_S
+            is_too_fast = is_limit and is_faster(copy_ratio)
+            ceiling_ratio = copy_ratio.value
+            if not is_too_fast:  # an invalid time is shown by its fast calls
+                ceiling_ratio *= estimate(subject).value / found.per_call_s.value
         launches = self._arms[0].launches_s
         return Latency(
             clock=self._clock,
             cache=self.cache,
             allocation=self.allocation,
             per_call_s=found.per_call_s,
-            reference=reference.timed_call.name if reference else None,
+            reference=reference.name if reference else None,
             reference_ratio=found.reference_ratio,
             uneven_ratio=found.uneven_ratio,
-            ceiling_ratio=copy_ratio.value if copy_ratio else None,
+            ceiling_ratio=ceiling_ratio,
             model_bytes=self.model_bytes,
             converged=self._epochs >= self.budget.min_epochs and found.converged,
             processes=1,
@@ -444,7 +446,7 @@ class Sampling:
             others_ratio=self._arms[0].others_ratio(),
             throttled_epochs=self._throttled,
             is_valid=not is_too_fast and not self._left_over,
-            arms=tuple(arm.arm() for arm in self._arms),
+            arms=tuple(arms.values()),
         )
 
     def _relocate(self) -> None:
@@ -470,15 +472,6 @@ class Sampling:
 
     def _relocated(self, *, far: bool = True) -> list[Tensor]:
         return [relocate(tensor, self.random, far=far) for tensor in self.tensors]
-
-    def _is_ceiling(self, copy_s: Sequence[float]) -> bool:
-        """Whether a copy is a limit; on a GPU a short copy is mostly its launch, so it is none."""
-        if not copy_s or self._clock is not Clock.CUDA_EVENT:
-            return bool(copy_s)
-        return median(copy_s) >= _LEAST_GPU_COPY_S
-
-    def _arm(self, role: ArmRole) -> Sampler | None:
-        return next((arm for arm in self._arms if arm.timed_call.role is role), None)
 
 
 def _minor_faults() -> int:

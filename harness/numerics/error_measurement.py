@@ -86,7 +86,7 @@ class BoundRatio:
 
     def _add_ratio(self, error: Tensor, bound: Tensor, exact: Tensor) -> None:
         if isfinite(float(bound.amax())):
-            self._raise_to(float((error / bound).amax()))
+            self.bound_ratio = _larger(self.bound_ratio or 0.0, float((error / bound).amax()))
             return
         bounded, defined = torch.isfinite(bound), torch.isfinite(exact)
         self.vacuous_elements += int((~bounded & defined).sum())
@@ -95,11 +95,7 @@ class BoundRatio:
             self.bound_ratio = inf
         elif bool(bounded.any()):
             ratios = torch.where(bounded, error / bound, torch.zeros_like(error))
-            self._raise_to(float(ratios.amax()))
-
-    def _raise_to(self, ratio: float) -> None:
-        before = self.bound_ratio or 0.0
-        self.bound_ratio = before if before >= ratio else ratio  # NaN, which max would drop, wins
+            self.bound_ratio = _larger(self.bound_ratio or 0.0, float(ratios.amax()))
 
 
 @dataclass(frozen=True, slots=True)

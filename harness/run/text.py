@@ -130,10 +130,15 @@ def status_counts(records: Sequence[Record]) -> dict[str, int]:
     return {str(status): number for status, number in counts.most_common()}
 
 
+def statuses_text(records: Sequence[Record]) -> str:
+    """Return how many cases have each status, such as "3 ok, 1 wrong"."""
+    return ", ".join(f"{number} {status}" for status, number in status_counts(records).items())
+
+
 def totals_line(outcome: SessionOutcome) -> str:
     """Return how many cases ended in which status, and how long the run took."""
     records, wall_s = outcome.results.records, outcome.run.wall_s or 0.0
-    statuses = ", ".join(f"{number} {status}" for status, number in status_counts(records).items())
+    statuses = statuses_text(records)
     before = f" ({outcome.earlier} of them measured earlier)" if outcome.earlier else ""
     parts = [f"{count(len(records), 'case')}{before} in {seconds_text(wall_s)}"]
     parts[0] += f": {statuses}" if statuses else ""
