@@ -20,14 +20,14 @@ from harness.numerics.outputs import Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.run.attempt import Judged, attempt
-from harness.run.call import ContractViolationError, ImplementationError
-from harness.run.integrity import TamperingError, Trusted
+from harness.run.call import ContractViolationError, ImplementationError, run_once
+from harness.run.integrity import TamperingError, Trusted, observed
 from harness.verify.case_results import GRADED_SHAPE, CaseResults, Grade, grade, running_sum_claims
 from harness.verify.cases import PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
-from harness.verify.checks.memory import SHARES_EARLIER_Y, y_shares_no_memory
+from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.diagnosis import causes_of
 from harness.verify.find_scope import find_scope
 from harness.verify.result import Verdict, VerifyOptions, verdict_lines
@@ -42,6 +42,7 @@ _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE}
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
+_TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
 _NEGATED = "ignores the negative bit of a tensor, which torch sets in z.conj().imag, for example"
 
 
@@ -131,10 +132,7 @@ class Verification:
             tampering: what the import of the target changed; None if nothing.
         """
         self.trusted.mark_state()
-        if tampering := tampering or self._tampering_of_a_call():
-            self._add_tampering(tampering)  # nothing that it returns can be judged
-            return self.verdict()
-        if self._returns_an_earlier_y():  # what a later call does changes any result
+        if self._is_unjudgeable(tampering):
             return self.verdict()
         try:
             self._find_scope()
@@ -150,7 +148,7 @@ class Verification:
         try:
             self.trusted.check()
         except TamperingError as error:
-            self._add_tampering(str(error))
+            self._add_violation(_TAMPERS, str(error), self.dtypes[0])
         failures = self.cases.unexplained
         if failures and self.instead is None and not self.options.fail_fast:
             trials = self.cases.trials
@@ -193,9 +191,6 @@ class Verification:
     def _add_violation(self, check: str, text: str, dtype: str) -> None:
         self.findings.append(Finding(check, Severity.WRONG, text, (dtype,)))
 
-    def _add_tampering(self, tampering: str) -> None:
-        self._add_violation("changes_nothing_outside_itself", tampering, self.dtypes[0])
-
     def _attempt(
         self, case: Case, trusted: Trusted | None = None, *, is_judged: bool = True
     ) -> Judged:
@@ -210,27 +205,35 @@ class Verification:
         case = first_case(self.implementation.name, dtype, self.options.device)
         return fitted(self.implementation, case)
 
-    def _tampering_of_a_call(self) -> str | None:
-        """Return what a call changes outside the target; None if nothing."""
-        try:
-            self._attempt(self._first_case(self.dtypes[0]), is_judged=False)
-            self.trusted.check()
-        except TamperingError as tampering:
-            return str(tampering)
-        return None
+    def _is_unjudgeable(self, tampering: str | None) -> bool:
+        """Whether no result can be judged; adds the violation that says why.
 
-    def _returns_an_earlier_y(self) -> bool:
-        """Whether two equal calls return the same memory; adds the violation."""
+        The target changes what judges it, or in a second, equal call it does what no LayerNorm
+        needs or returns the memory of the first y. The first call may compile or load.
+        """
         case = self._first_case(self.dtypes[0])
-        if case in self.crashed:
+        if tampering is not None:
+            self._add_violation(_TAMPERS, tampering, case.dtype)
+            return True
+        inputs, function = make_inputs(case), self.implementation.function
+        try:
+            first = self._attempt(case, is_judged=False).outputs
+            self.trusted.check()
+            if first is None:
+                return False
+            with observed():
+                again = run_once(function, case, inputs, on_copies=True)
+        except ImplementationError:
             return False
-        self.on_case(case)
-        with suppress(ImplementationError, ContractViolationError):  # the scope and the cases tell
-            text = y_shares_no_memory(self.implementation, case)
-            if text == SHARES_EARLIER_Y:
-                self._add_violation(y_shares_no_memory.name, text, self.dtypes[0])
-                return True
-        return False
+        except TamperingError as found:
+            self._add_violation(_TAMPERS, str(found), case.dtype)
+        except ContractViolationError as found:
+            self._add_violation(_ONLY_COMPUTES, str(found), case.dtype)
+        else:
+            if not share_memory(first.y, again.y):
+                return False
+            self._add_violation(y_shares_no_memory.name, SHARES_EARLIER_Y, case.dtype)
+        return True
 
     def _find_scope(self) -> None:
         """Find out what the target computes and takes, and put the target in that scope.

@@ -36,6 +36,7 @@ __all__ = [
     "frees_memory_after_a_call",
     "frees_memory_without_collector",
     "gradients_do_not_share_dy",
+    "share_memory",
     "writes_only_its_results",
     "y_shares_no_memory",
 ]
@@ -53,9 +54,9 @@ def y_shares_no_memory(call: Call) -> str | None:
     """y shares no memory with x, weight, bias or the y of the call before."""
     first, second = (call.outputs().y for _ in range(2))
     for name, tensor in call.given.items():
-        if _share_memory(tensor, second):
+        if share_memory(tensor, second):
             return f"y shares the memory of {name}"
-    return SHARES_EARLIER_Y if _share_memory(first, second) else None
+    return SHARES_EARLIER_Y if share_memory(first, second) else None
 
 
 @check(None, SMALL, TAIL, BLOCK, LONG, TWO_AXES)
@@ -211,12 +212,12 @@ def gradients_do_not_share_dy(call: Call) -> str | None:
     graph = call.on(dy=call.dy.clone()).graph()
     graph.run_backward()  # autograd copies a gradient that is dy itself, but not a view
     for name, leaf in graph.leaves.items():
-        if leaf.grad is not None and _share_memory(leaf.grad, graph.dy):
+        if leaf.grad is not None and share_memory(leaf.grad, graph.dy):
             return f"{name}.grad shares the memory of dy where x has one row"
     return None
 
 
-def _share_memory(one: Tensor, other: Tensor) -> bool:
+def share_memory(one: Tensor, other: Tensor) -> bool:
     """Whether the address ranges overlap; side by side in one allocation they do not."""
     first, second = _addresses(one), _addresses(other)
     return max(first.start, second.start) < min(first.stop, second.stop)
