@@ -399,6 +399,7 @@ def _is_of_compiler(value: object) -> bool:
 
 
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_TORCH = os.path.dirname(torch.__file__)
 _INSPECTORS = (inspect.__file__, traceback.__file__)
 # mutants are part of the harness, but here they are targets, and their conditions are those of axes
 _OWN_TARGETS = ("harness.mutants", "harness.cases.axes")
@@ -442,7 +443,7 @@ class observed:  # noqa: N801 - used as a function
     def _see(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "c_call":
             what = _C_FUNCTIONS.get(argument)
-            if what is not None and not (what is _FRAMES and _is_library(frame)):
+            if what is not None and (what is not _FRAMES or _reads_frames(frame)):
                 self._seen[f"{what} ({getattr(argument, '__qualname__', argument)})"] = None
         elif event == "call" and _is_harness(frame) and not _may_call(frame.f_back):
             self._seen[f"calls {frame.f_globals['__name__']}.{frame.f_code.co_qualname}"] = None
@@ -459,9 +460,16 @@ def _may_call(caller: FrameType | None) -> bool:
     return caller is None or _is_harness(caller) or _is_library(caller)
 
 
+def _reads_frames(frame: FrameType | None) -> bool:
+    """Whether a target reads frames, by itself or through an inspector; torch does by itself."""
+    while frame is not None and frame.f_code.co_filename in _INSPECTORS:
+        frame = frame.f_back
+    is_torch = frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+    return frame is not None and not is_torch and not _is_library(frame)
+
+
 def _is_library(frame: FrameType) -> bool:
-    """Whether a frame is of Python's own library, except where that inspects frames."""
+    """Whether a frame is of Python's own library."""
     file = frame.f_code.co_filename
     # without a virtual environment, site-packages lies in the folder of the standard library
-    is_installed = "-packages" in file
-    return file.startswith(_LIBRARIES) and not is_installed and file not in _INSPECTORS
+    return file.startswith(_LIBRARIES) and "-packages" not in file

@@ -92,19 +92,20 @@ class CaseResults:
         """Return the dtypes with a failure that running sums do not explain."""
         return {case.dtype for case, again in self.again.items() if not again}
 
+    def _failed(self, *, is_explained: bool) -> list[Judged]:
+        dtypes = self._unexplained_dtypes()
+        failed = (trial for trial in self.trials if trial.case in self.again)
+        return [trial for trial in failed if (trial.case.dtype not in dtypes) is is_explained]
+
     @property
     def unexplained(self) -> list[Judged]:
         """Failed cases of the dtypes in which no claim explains all of them."""
-        dtypes = self._unexplained_dtypes()
-        failed = (trial for trial in self.trials if trial.case in self.again)
-        return [trial for trial in failed if trial.case.dtype in dtypes]
+        return self._failed(is_explained=False)
 
     @property
     def explained(self) -> list[Judged]:
         """Failed cases that running sums explain."""
-        dtypes = self._unexplained_dtypes()
-        failed = (trial for trial in self.trials if trial.case in self.again)
-        return [trial for trial in failed if trial.case.dtype not in dtypes]
+        return self._failed(is_explained=True)
 
     def claim_for(self, implementation: Implementation, dtype: str | None = None) -> Implementation:
         """Return what the target is held to: its declaration or, if needed, running sums."""

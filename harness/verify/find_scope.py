@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -26,6 +27,7 @@ from harness.run.call import (
 from harness.verify.cases import first_case
 from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of
 from implementations.contract import Implementation, UnsupportedError
+from implementations.targets.attempt import first_success
 from implementations.targets.from_module import ModuleFunction
 from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.targets.recognise import LAYER_NORM
@@ -56,22 +58,21 @@ def _meaning_of(implementation: Implementation, device: str) -> Meaning | None:
     if implementation.declared:
         return None
     function: Callable[..., Tensor] = implementation.function
-    forms = ((True, True), (True, False), (False, False), (False, True))
-    for width, (has_weight, has_bias) in product(_WIDTHS, forms):
+
+    def of(width: int, has: tuple[bool, bool]) -> Meaning:
         probe = Probe(
-            call=lambda x, w, b: _with_default_eps(function, x, w, b),
+            call=partial(_with_default_eps, function),
             shape=(width,),
-            has_weight=has_weight,
-            has_bias=has_bias,
+            has_weight=has[0],
+            has_bias=has[1],
             takes_eps=True,
             device=torch.device(device),
         )
-        try:
-            meaning = find_meaning(probe, CallOptions())
-            return replace(meaning, width=None if width == _WIDTHS[0] else width)
-        except UnsupportedError as error:
-            last_error = error
-    raise last_error
+        meaning = find_meaning(probe, CallOptions())
+        return replace(meaning, width=None if width == _WIDTHS[0] else width)
+
+    forms = ((True, True), (True, False), (False, False), (False, True))
+    return first_success((partial(of, *way) for way in product(_WIDTHS, forms)), UnsupportedError)
 
 
 def _with_default_eps(

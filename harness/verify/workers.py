@@ -6,7 +6,7 @@ rest of the catalogue is tried in a new process.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
@@ -100,16 +100,9 @@ def verdicts_of(
     left = deque(targets)
     while left:
         with Fleet() as fleet:
-            device, counts, why_not = (
-                options.device,
-                fleet.info.device_counts,
-                fleet.info.unavailable,
-            )
-            if device in why_not:
-                raise Refusal(f"device {device!r} cannot be used: {why_not[device]}")
-            if device not in counts:
-                known = ", ".join((*counts, *why_not))
-                raise Refusal(f"no device named {device!r}; known: {known}")
+            known = {**fleet.info.unavailable, **dict.fromkeys(fleet.info.device_counts)}
+            if why_not := known.get(options.device, f"known are {', '.join(known)}"):
+                raise Refusal(f"device {options.device!r} cannot be used: {why_not}")
             init = tuple(options.init.items())
             if unresolved := fleet.unresolved(targets, init, why_unverifiable):
                 raise Refusal("\n".join(unresolved))
@@ -118,7 +111,7 @@ def verdicts_of(
                 try:
                     verdict = _verdict_of(fleet, target, options, timeout_s)
                 except HarnessError as bug:  # the other targets get a new worker
-                    yield target, _empty(target, f"could not be judged:\n{bug}")
+                    yield target, _empty(target, options, f"could not be judged:\n{bug}")
                     break
                 yield target, verdict
                 if verdict.ended == INTERRUPTED:
@@ -131,7 +124,7 @@ def _verdict_of(fleet: Fleet, target: str, options: VerifyOptions, timeout_s: fl
     """Verify in a worker and, after a crash, in another one, until one comes to the end."""
     stop_at = monotonic() + timeout_s
     crashed: dict[Case, str] = {}
-    last_case, so_far = None, _empty(target)
+    last_case, so_far = None, _empty(target, options)
 
     def on_update(update: Case | Verdict) -> None:
         nonlocal last_case, so_far
@@ -159,21 +152,22 @@ def _verdict_of(fleet: Fleet, target: str, options: VerifyOptions, timeout_s: fl
                 return _with_crashes(so_far, crashed, f"{why}, for the third time")
 
 
-def _empty(target: str, ended: str = "") -> Verdict:
+def _empty(target: str, options: VerifyOptions, ended: str = "") -> Verdict:
     """Return the verdict of a target of which nothing was found."""
-    return Verdict(target=target, handle=repr(target), bound="", ended=ended)
+    counts = tuple(Count(dtype=dtype) for dtype in options.dtypes)
+    return Verdict(target=target, handle=repr(target), bound="", counts=counts, ended=ended)
 
 
 def _with_crashes(verdict: Verdict, crashed: Mapping[Case, str], ended: str) -> Verdict:
     """Return a verdict that ended early, with the cases that crashed."""
     known = {finding.evidence.case for finding in verdict.failures}
-    counts = {count.dtype: count for count in verdict.counts}
-    new = []
-    for case, why in crashed.items():
-        if case not in known:
-            evidence = PlannedCase(case, "a crash")
-            new.append(Finding(Status.CRASHED, Severity.WRONG, why, (case.dtype,), evidence))
-            before = counts.get(case.dtype, Count(dtype=case.dtype))
-            counts[case.dtype] = replace(before, failed=before.failed + 1)
-    findings, updated = (*new, *verdict.findings), tuple(counts.values())
-    return replace(verdict, findings=findings, counts=updated, ended=ended)
+    new = {case: why for case, why in crashed.items() if case not in known}
+    findings = [
+        Finding(Status.CRASHED, Severity.WRONG, why, (case.dtype,), PlannedCase(case, "a crash"))
+        for case, why in new.items()
+    ]
+    failed = Counter(case.dtype for case in new)
+    counts = tuple(
+        replace(count, failed=count.failed + failed[count.dtype]) for count in verdict.counts
+    )
+    return replace(verdict, findings=(*findings, *verdict.findings), counts=counts, ended=ended)

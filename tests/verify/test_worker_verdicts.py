@@ -66,8 +66,8 @@ class FakeFleet:
 
 @dataclass(frozen=True)
 class _Info:
-    device_counts: tuple[str, ...] = ("cpu",)
-    unavailable: tuple[str, ...] = ()
+    device_counts: dict[str, int] = field(default_factory=lambda: {"cpu": 1})
+    unavailable: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
