@@ -358,7 +358,7 @@ def _measured(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float) -> lis
         for status, own in group.groupby("status", sort=False):
             _marks(axes, theme, algorithm, str(status), own, edge)
         last = group.iloc[-1]
-        labels.append(EndLabel(str(last["label"]), last["condition"], heights.iloc[-1], colour))
+        labels.append((str(last["label"]), last["condition"], heights.iloc[-1], colour))
     return labels
 
 

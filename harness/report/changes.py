@@ -26,7 +26,6 @@ from harness.report.document import (
     DASH,
     Block,
     Cell,
-    Column,
     FigureBlock,
     Panel,
     Table,
@@ -77,7 +76,7 @@ def document_of_comparison(
                 caption=f"and {left:,} more" if left else "",
                 columns=(
                     *columns("case", "speed now against before#"),
-                    Column("why", is_long=True),
+                    Cell("why", is_long=True),
                 ),
                 rows=rows[:most_rows],
                 is_folded=not kind.is_failure,

@@ -27,7 +27,6 @@ from harness.records.text import (
 from harness.report.document import (
     DASH,
     Cell,
-    Column,
     Document,
     Facts,
     Table,
@@ -368,7 +367,7 @@ def _first_failure(
 
 SCENARIO_COLUMNS = (
     *columns("for", "run", "speed#", "time#", f"{REFERENCE_NAME} takes#", "error#", "memory#"),
-    Column("because", is_long=True),
+    Cell("because", is_long=True),
 )
 """Of :func:`scenario_row`."""
 

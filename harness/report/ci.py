@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -22,7 +21,7 @@ from harness.records.metrics import brief, metrics_in
 from harness.records.text import count, in_words
 from harness.regression import ChangeKind, Comparison
 from harness.report.changes import document_of_comparison, verdict
-from harness.report.document import Cell, Column, Document, Table, Text
+from harness.report.document import Cell, Document, Table, Text
 from harness.store import Results
 
 __all__ = [
@@ -75,7 +74,7 @@ def summary_of_run(results: Results, name: str) -> Document:
             for record in records
         )
         title = f"{len(records)} {in_words(status)}"
-        columns = tuple(map(Column, heads))
+        columns = tuple(map(Cell, heads))
         tables.append(Table(title=title, columns=columns, rows=rows, is_folded=not is_bad))
     why = results.why_unfinished
     passed = not bad and not why and any(record.status.is_measured for record in results.records)
@@ -97,37 +96,23 @@ Verdict = Literal["system-out", "skipped", "failure", "error"]
 """The element of a test case: it passed, was not judged, failed, or has no result to judge."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A test case of the report."""
-
-    case: Case | str
-    """A text stands for the whole run or gate."""
-    verdict: Verdict
-    type: str
-    """Kind of failure, or of reason to skip it."""
-    text: str
-    """The reason; for a test case that passed, its figures."""
-    time_s: float = 0.0
-
-
 def junit_of_comparison(comparison: Comparison) -> str:
     """Return a comparison as JUnit XML; a case that was not judged is skipped."""
     verdicts: dict[ChangeKind, Verdict] = {
         kind: "failure" if kind.is_failure else "system-out" if kind.is_judged else "skipped"
         for kind in ChangeKind
     }
-    entries = [
-        Entry(change.case, verdicts[change.kind], change.kind, change.reason)
+    tests = [
+        _test(change.case, verdicts[change.kind], change.kind, change.reason)
         for change in comparison.changes
     ]
     properties = {"head": comparison.head, "baseline": comparison.baseline}
-    return _junit(entries, properties, comparison.notes)
+    return _junit(tests, properties, comparison.notes)
 
 
 def junit_of_refusal(why: str) -> str:
     """Return a report of one error, so that a gate that could not compare does not look passed."""
-    return _junit([Entry("the gate", "error", "not compared", why)], {})
+    return _junit([_test("the gate", "error", "not compared", why)], {})
 
 
 def junit_of_run(results: Results, name: str) -> str:
@@ -136,47 +121,58 @@ def junit_of_run(results: Results, name: str) -> str:
     A wrong case is a failure; a crash, a timeout or an error is an error. Cases out of guarantee,
     unsupported or out of memory are skipped. A run that was cut short has an error of its own.
     """
-    entries = list(map(_entry, results.records))
+    tests = list(map(_test_of, results.records))
     if why := results.why_unfinished:
-        entries.insert(0, Entry("the run", "error", "cut short", f"the run was cut short: {why}"))
+        tests.insert(0, _test("the run", "error", "cut short", f"the run was cut short: {why}"))
     commands = dict.fromkeys(run.command for run in results.runs)
-    return _junit(entries, {"run": name, "command": "; ".join(commands)})
+    return _junit(tests, {"run": name, "command": "; ".join(commands)})
 
 
-def _entry(record: Record) -> Entry:
+def _test_of(record: Record) -> Element:
     verdicts: dict[Status, Verdict] = {Status.OK: "system-out", Status.WRONG: "failure"}
     verdict = verdicts.get(record.status, "error" if record.status.is_failure else "skipped")
     text = record.reason or ", ".join(filter(None, [record.status, brief(record)]))
     cost_s = record.cost.total_s if record.cost else 0.0
-    return Entry(record.case, verdict, record.status, text, cost_s)
+    return _test(record.case, verdict, record.status, text, cost_s)
 
 
-def _junit(entries: Sequence[Entry], properties: dict[str, str], output: Iterable[str] = ()) -> str:
-    counts = Counter(entry.verdict for entry in entries)
+def _test(case: Case | str, verdict: Verdict, kind: str, why: str, time_s: float = 0.0) -> Element:
+    """Return a test case; a text instead of a case stands for the whole run or gate.
+
+    Args:
+        case: the case.
+        verdict: whether it passed.
+        kind: of failure, or of reason to skip it.
+        why: the reason; of a test case that passed, its figures.
+        time_s: what it cost.
+    """
+    group, name, text = _SUITE, str(case), _legal(why)
+    if isinstance(case, Case):  # Jenkins takes the last dot for the end of a package
+        group, name = f"{_SUITE}.{case.implementation.replace('.', '_')}", case.id
+    names = {"classname": _legal(group), "name": _legal(name), "time": f"{time_s:.3f}"}
+    test = Element("testcase", names)
+    if verdict == "system-out":
+        SubElement(test, verdict).text = text
+    else:
+        SubElement(test, verdict, {"type": kind, "message": text}).text = f"{kind}: {text}"
+    return test
+
+
+def _junit(tests: Sequence[Element], properties: dict[str, str], output: Iterable[str] = ()) -> str:
+    counts = Counter(test[0].tag for test in tests)
     shared = {
         "name": _SUITE,
-        "tests": str(len(entries)),
+        "tests": str(len(tests)),
         "failures": str(counts["failure"]),
         "errors": str(counts["error"]),
-        "time": f"{sum(entry.time_s for entry in entries):.3f}",
+        "time": f"{sum(float(test.attrib['time']) for test in tests):.3f}",
     }
     root = Element("testsuites", shared)
     suite = SubElement(root, "testsuite", shared | {"skipped": str(counts["skipped"])})
     listed = SubElement(suite, "properties")
     for name, value in properties.items():
         SubElement(listed, "property", {"name": name, "value": _legal(value)})
-    for entry in entries:
-        group, name = _SUITE, str(entry.case)
-        if isinstance(entry.case, Case):  # Jenkins takes the last dot for the end of a package
-            package = entry.case.implementation.replace(".", "_")
-            group, name = f"{_SUITE}.{package}", entry.case.id
-        names = {"classname": _legal(group), "name": _legal(name), "time": f"{entry.time_s:.3f}"}
-        test, text = SubElement(suite, "testcase", names), _legal(entry.text)
-        if entry.verdict == "system-out":
-            SubElement(test, entry.verdict).text = text
-        else:
-            child = SubElement(test, entry.verdict, {"type": entry.type, "message": text})
-            child.text = f"{entry.type}: {text}"
+    suite.extend(tests)
     if text := "\n".join(output):
         SubElement(suite, "system-out").text = _legal(text)
     indent(root)

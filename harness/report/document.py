@@ -34,7 +34,6 @@ __all__ = [
     "Block",
     "CaseTable",
     "Cell",
-    "Column",
     "Document",
     "Facts",
     "FigureBlock",
@@ -74,13 +73,11 @@ def rounded(value: float | None, digits: int = 3) -> str:
         return "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
-    exponent = floor(log10(abs(float(f"{value:.{digits - 1}e}"))))
+    shown = float(f"{value:.{digits}g}")
+    exponent = floor(log10(abs(shown)))
     if -4 <= exponent < 5:
-        decimals = max(0, digits - 1 - exponent)
-        text = f"{round(value, digits - 1 - exponent):,.{decimals}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa = f"{value / 10.0**exponent:.{digits - 1}f}".rstrip("0").rstrip(".")
-    return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
+        return f"{shown:,.10g}"
+    return f"{shown / 10.0**exponent:.{digits}g} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def power_of_ten(value: float, largest: float = 0.0) -> str:
@@ -136,19 +133,9 @@ def pill(status: str, text: str = "", *, note: str = "", title: str = "") -> Cel
     return Cell(text, note=note, status=shown, is_number=bool(text), title=title)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Heading of a column."""
-
-    text: str
-    is_number: bool = False
-    is_long: bool = False
-    """Whether its cells get a line of their own in a narrow terminal."""
-
-
-def columns(*heads: str) -> tuple[Column, ...]:
-    """Return columns with these headings; "Cases#" is one of numbers."""
-    return tuple(Column(head.removesuffix("#"), is_number=head.endswith("#")) for head in heads)
+def columns(*heads: str) -> tuple[Cell, ...]:
+    """Return headings of columns; "Cases#" is one of numbers."""
+    return tuple(Cell(head.removesuffix("#"), is_number=head.endswith("#")) for head in heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +164,8 @@ class Table:
     """By which it is exported; unique in the page."""
     title: str = ""
     caption: str = ""
-    columns: tuple[Column, ...]
+    columns: tuple[Cell, ...]
+    """Headings; the cells of a long one get a line of their own in a narrow terminal."""
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from math import ceil, exp, floor, inf, isnan, log2, log10
+from operator import itemgetter
 from typing import Any
 
 import matplotlib as mpl
@@ -196,14 +197,8 @@ _MANY_TICKS = 7  # labels of more decades overlap
 _LINE_IN = 0.135  # height of a line of text of 8 pt, with a gap
 
 
-@dataclass(frozen=True, slots=True)
-class EndLabel:
-    """The name of a point, or of a line at its right end."""
-
-    text: str
-    x: float
-    y: float
-    colour: str
+EndLabel = tuple[str, float, float, str]
+"""The name of a point, or of a line at its right end: text, x, y and colour."""
 
 
 def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: float) -> None:
@@ -216,7 +211,7 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
         height_in: of the axes, in inches.
     """
     most = floor(height_in / _LINE_IN)
-    ordered = sorted(labels, key=lambda label: (label.y, label.text))
+    ordered = sorted(labels, key=itemgetter(2, 0))
     if len(ordered) > most:  # those at the ends of the range are looked for first
         half = (most - 1) // 2
         rest = len(ordered) - 2 * half
@@ -227,15 +222,14 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
         )  # fmt: skip
     (left, right), (low, high) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
     ends = [
-        (float((np.log10(label.x) - left) / (right - left)),
-         float((np.log10(label.y) - low) / (high - low)))
-        for label in ordered
+        (float((np.log10(x) - left) / (right - left)), float((np.log10(y) - low) / (high - low)))
+        for _, x, y, _ in ordered
     ]  # fmt: skip
     heights = _spread([height for _, height in ends], _LINE_IN / height_in)
-    for label, height in zip(ordered, heights, strict=True):
+    for (text, _, _, colour), height in zip(ordered, heights, strict=True):
         axes.text(
-            1.024, height, _shortened(label.text, 24), transform=axes.transAxes,
-            color=label.colour, fontsize=8, va="center",
+            1.024, height, _shortened(text, 24), transform=axes.transAxes,
+            color=colour, fontsize=8, va="center",
         )  # fmt: skip
     # a collection takes a tenth of the time of as many annotations with arrows
     lines = [(end, (1.018, height)) for end, height in zip(ends, heights, strict=True)]
@@ -346,7 +340,7 @@ def latency_figure(
             sizes, times = copies.index.to_numpy(float), copies.to_numpy()
             axes.fill_between(sizes, least, times, color=theme.muted, alpha=0.13, lw=0)
             axes.plot(sizes, times, color=theme.muted, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
-            labels.append(EndLabel("a copy", sizes[-1], times[-1], theme.muted))
+            labels.append(("a copy", sizes[-1], times[-1], theme.muted))
         end_labels(axes, theme, labels, _INNER_IN)
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
@@ -376,7 +370,7 @@ def _line(
     if (above > _LEAST_BAND * below).any():
         axes.fill_between(size, below, above, color=colour, alpha=0.2, lw=0, gid=gid)
     share = "" if isnan(copy[-1]) else f" {copy[-1]:.0%}"
-    return EndLabel(f"{label}{share}", size[-1], time[-1], colour)
+    return f"{label}{share}", size[-1], time[-1], colour
 
 
 # --- the map of speeds, for files of their own: the page has a table with coloured cells ----------

@@ -22,7 +22,6 @@ from harness.selection.evidence import (
     Requirements,
     Scenario,
     is_required,
-    largest_required,
     requirement_levels,
 )
 from harness.selection.ranking import (
@@ -78,7 +77,6 @@ __all__ = [
     "is_required",
     "is_tie",
     "label_of",
-    "largest_required",
     "rank",
     "reference_ratio_of",
     "requirement_levels",

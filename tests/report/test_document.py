@@ -6,7 +6,6 @@ import pytest
 
 from harness.report.document import (
     Cell,
-    Column,
     Facts,
     Table,
     Text,
@@ -24,9 +23,9 @@ DOCUMENT = (
     Table(
         title="the cases",
         columns=(
-            Column("case"),
-            Column("latency", is_number=True),
-            Column("memory", is_number=True),
+            Cell("case"),
+            Cell("latency", is_number=True),
+            Cell("memory", is_number=True),
         ),
         rows=(
             (Cell("native/4x8"), number("1.2 µs"), number("128 B")),
