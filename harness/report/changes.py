@@ -74,10 +74,7 @@ def document_of_comparison(
                 name=name_of("gate", kind),
                 title=f"{comparison.counts[kind]:,} {kind}",
                 caption=f"and {left:,} more" if left else "",
-                columns=(
-                    *columns("case", "speed now against before#"),
-                    Cell("why", is_long=True),
-                ),
+                columns=columns("case", "speed now against before#", "why"),
                 rows=rows[:most_rows],
                 is_folded=not kind.is_failure,
             )

@@ -365,9 +365,8 @@ def _first_failure(
 
 # --- documents -----------------------------------------------------------------------------------
 
-SCENARIO_COLUMNS = (
-    *columns("for", "run", "speed#", "time#", f"{REFERENCE_NAME} takes#", "error#", "memory#"),
-    Cell("because", is_long=True),
+SCENARIO_COLUMNS = columns(
+    "for", "run", "speed#", "time#", f"{REFERENCE_NAME} takes#", "error#", "memory#", "because"
 )
 """Of :func:`scenario_row`."""
 

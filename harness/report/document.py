@@ -165,7 +165,7 @@ class Table:
     title: str = ""
     caption: str = ""
     columns: tuple[Cell, ...]
-    """Headings; the cells of a long one get a line of their own in a narrow terminal."""
+    """Their headings."""
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
@@ -292,7 +292,7 @@ def show(document: Document, stream: TextIO | None = None) -> None:
 
 
 def terminal_lines(document: Document, width: float = inf) -> Iterator[tuple[str, str]]:
-    """Yield lines and their styles; tables are at most ``width`` wide where their ids allow it.
+    """Yield lines and their styles; each row of a table too wide has two lines.
 
     Figures are left out.
     """
@@ -310,38 +310,24 @@ def terminal_lines(document: Document, width: float = inf) -> Iterator[tuple[str
 
 
 def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
-    """Yield a table in which no first cell is cut.
-
-    Where the others do not fit beside it, they are printed below it. The last columns that do not
-    fit even there are left out, and a line names them.
-    """
+    """Yield a table; if its rows are too wide, each has its first cell on a line of its own."""
     cells = [[_words(cell) for cell in row] for row in table.shown_rows]
     heads = [column.text for column in table.columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     is_beside = sum(2 + size for size in widths) + 1 <= width
-    shown = list(range(0 if is_beside else 1, len(heads)))
-    below = [] if is_beside else [at for at in shown if table.columns[at].is_long]
-    shown = [at for at in shown if at not in below]
-    left_out = []
-    while not is_beside and len(shown) > 1 and sum(2 + widths[at] for at in shown) > width:
-        left_out.append(heads[shown.pop()])
-    indent = " " if is_beside else "  "
+    first, indent = (0, " ") if is_beside else (1, "  ")
 
     def line(row: Sequence[str]) -> str:
-        return indent + "  ".join(f"{row[at]:<{widths[at]}}" for at in shown)
+        pairs = zip(row[first:], widths[first:], strict=True)
+        return indent + "  ".join(f"{text:<{size}}" for text, size in pairs)
 
     if any(heads):
         yield line(heads).rstrip(), ""
     for row, texts in zip(table.shown_rows, cells, strict=True):
-        style = "yellow" if any(cell.status for cell in row) else ""
-        lines = [line(texts)] if is_beside else [texts[0], line(texts)]
-        lines += [f"  {texts[at]}" for at in below]
         notes = "\n".join(cell.note for cell in row if cell.note)
-        for text in (*lines, *(f"    {note}" for note in notes.splitlines())):
+        style = "yellow" if any(cell.status for cell in row) else ""
+        for text in (*texts[:first], line(texts), *(f"    {note}" for note in notes.splitlines())):
             yield text.rstrip(), style
-    if left_out:
-        names = ", ".join(left_out)
-        yield f"columns left out: {names}; widen the terminal, or see the results file", ""
 
 
 # --- Markdown ------------------------------------------------------------------------------------

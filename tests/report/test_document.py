@@ -51,15 +51,14 @@ def test_terminal() -> None:
     ]
 
 
-def test_a_narrow_terminal_cuts_no_id_and_names_the_columns_that_it_leaves_out() -> None:
-    assert [line for line, _ in terminal_lines(DOCUMENT, width=12)][4:] == [
-        "  latency",
+def test_on_a_narrow_terminal_the_id_has_a_line_of_its_own() -> None:
+    assert [line for line, _ in terminal_lines(DOCUMENT, width=20)][4:] == [
+        "  latency  memory",
         "native/4x8",
-        "  1.2 µs",
+        "  1.2 µs   128 B",
         "a|b_c/4x8",
-        "  wrong",
+        "  wrong    1 KiB",
         "    a longer reason",
-        "columns left out: memory; widen the terminal, or see the results file",
         "machine",
         "  CPU: Imaginary*",
     ]
