@@ -25,7 +25,7 @@ from time import perf_counter, sleep
 from torch import Tensor
 
 from harness.measure.devices import POWER_CAP, Device, Reading
-from harness.measure.measurement_warnings import Seen, nothing_measured, warnings_of
+from harness.measure.measurement_warnings import nothing_measured, warnings_of
 from harness.measure.memory import copies_beyond, relocate
 from harness.measure.sample_statistics import (
     Estimates,
@@ -329,8 +329,9 @@ class Sampling:
             warnings: tuple[MeasurementWarning, ...] = (nothing_measured(after, self._stepped),)
         else:
             latency = replace(latency, before=before, after=after)
-            seen = Seen(latency, budget, before, after, wall_s, self._stepped, self._left_over)
-            warnings = warnings_of(seen)
+            warnings = warnings_of(
+                latency, budget, wall_s, stepped=self._stepped, left_over=self._left_over
+            )
         spent_s = self._sampling_s, self._warming_s
         return Sampled(latency, warnings, *spent_s, self._placed, self._arms[0])
 

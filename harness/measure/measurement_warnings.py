@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import median
 
 from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios
@@ -26,41 +25,28 @@ _LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns per call
 _SLOW_GOVERNORS = {"powersave", "conservative"}
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the warnings about a latency are derived from."""
+def warnings_of(
+    latency: Latency, budget: Budget, wall_s: float, *, stepped: int = 0, left_over: float = 0.0
+) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings about a latency.
 
-    latency: Latency
-    budget: Budget
-    before: DeviceState
-    """Of the device, before the samples."""
-    after: DeviceState
-    """Of the device, after them."""
-    wall_s: float
-    """Between the two."""
-    stepped: int
-    """Samples that were dropped because the clock did not move forward in them."""
-    left_over: float = 0.0
-    """CPU time of other threads after some calls, over that of the calls."""
-
-    @property
-    def epochs(self) -> int:
-        return len(self.latency.process_of_epoch)
-
-    def values(self, role: ArmRole) -> list[float]:
-        """Return the value of each epoch of an arm; empty if there is none."""
-        arms = (arm for arm in self.latency.arms if arm.role is role)
-        return next((epoch_values(arm, cpu=self.latency.clock.is_cpu) for arm in arms), [])
-
-
-def warnings_of(seen: Seen) -> tuple[MeasurementWarning, ...]:
-    """Return the warnings about a latency."""
-    found = (*_of_samples(seen), *_of_clock(seen), *_of_machine(seen))
+    Args:
+        latency: of one process, with the states of the device.
+        budget: that it was sampled with.
+        wall_s: seconds from the first sample to the last.
+        stepped: samples that were dropped because the clock did not move forward in them.
+        left_over: CPU time of other threads after some calls, over that of the calls.
+    """
+    found = (
+        *_of_samples(latency, budget, left_over),
+        *_of_clock(latency, wall_s, stepped),
+        *_of_machine(latency, left_over),
+    )
     return tuple(MeasurementWarning(kind=kind, advice=advice) for kind, advice in found)
 
 
 def nothing_measured(after: DeviceState, stepped: int) -> MeasurementWarning:
-    """Return the warning that no sample was usable; arguments as in :class:`Seen`."""
+    """Return the warning that no sample was usable; arguments as of :func:`warnings_of`."""
     why = [f"in {count(stepped, 'sample')} the clock did not move forward"] if stepped else []
     if after.throttled_by:
         why.append(f"the device was throttled ({', '.join(after.throttled_by)})")
@@ -85,10 +71,10 @@ def uneven_advice(latency: Latency) -> str | None:
 _Found = Iterator[tuple[WarningKind, str]]
 
 
-def _of_samples(seen: Seen) -> _Found:
+def _of_samples(latency: Latency, budget: Budget, left_over: float) -> _Found:
     """Yield what the samples themselves show."""
-    latency, budget, epochs = seen.latency, seen.budget, seen.epochs
-    if not latency.is_valid and not seen.left_over:
+    epochs = len(latency.process_of_epoch)
+    if not latency.is_valid and not left_over:
         yield (
             WarningKind.FASTER_THAN_COPY,
             f"{latency.ceiling_ratio:.2f} times as fast as a copy of the bytes it must move: "
@@ -111,8 +97,9 @@ def _of_samples(seen: Seen) -> _Found:
         yield WarningKind.UNEVEN, advice
     if epochs < 4:  # each half needs two for an interval
         return
-    subject, reference = seen.values(ArmRole.SUBJECT), seen.values(ArmRole.REFERENCE)
-    values = ratios(subject, reference) if reference else subject
+    by_role = {arm.role: epoch_values(arm, cpu=latency.clock.is_cpu) for arm in latency.arms}
+    values, reference = by_role[ArmRole.SUBJECT], by_role.get(ArmRole.REFERENCE)
+    values = ratios(values, reference) if reference else values
     early, late = estimate(values[: epochs // 2]), estimate(values[epochs // 2 :])
     low, high = sorted((early, late), key=lambda half: half.value)
     if high.value >= _CHANGED * low.value and low.high < high.low:
@@ -124,15 +111,15 @@ def _of_samples(seen: Seen) -> _Found:
         )
 
 
-def _of_clock(seen: Seen) -> _Found:
+def _of_clock(latency: Latency, wall_s: float, stepped: int) -> _Found:
     """Yield what disturbs or limits the clock."""
-    latency, before, after = seen.latency, seen.before, seen.after
+    before, after = latency.before or DeviceState(), latency.after or DeviceState()
     subject, per_call_s = latency.arms[0], latency.per_call_s.value
     busy = stolen = 0.0
     if latency.clock is Clock.THREAD_CPU and subject.cpu_s:
         busy = median_estimate(epoch_values(subject, cpu=False)).value / per_call_s
-    if before.steal_s is not None and after.steal_s is not None and seen.wall_s:
-        stolen = (after.steal_s - before.steal_s) / seen.wall_s
+    if before.steal_s is not None and after.steal_s is not None and wall_s:
+        stolen = (after.steal_s - before.steal_s) / wall_s
     if busy > _BUSY:
         yield (
             WarningKind.NOISY,
@@ -160,29 +147,25 @@ def _of_clock(seen: Seen) -> _Found:
             f"a call takes {seconds_text(per_call_s)}, of which the loop around it is about "
             f"{seconds_text(_LOOP_S)}; measure a larger shape",
         )
-    if seen.stepped:
+    if stepped:
         yield (
             WarningKind.CLOCK_STEPPED,
-            f"in {count(seen.stepped, 'sample')} the clock did not move forward; they were "
+            f"in {count(stepped, 'sample')} the clock did not move forward; they were "
             "dropped; check whether something sets the machine's time",
         )
 
 
-def _of_machine(seen: Seen) -> _Found:
+def _of_machine(latency: Latency, left_over: float) -> _Found:
     """Yield what the system, the device and other threads did."""
-    latency, after = seen.latency, seen.after
-    faults, dropped, launch_s = (
-        latency.minor_faults_ratio,
-        latency.throttled_epochs,
-        latency.launch_s,
-    )
+    before, after = latency.before or DeviceState(), latency.after or DeviceState()
+    faults, dropped = latency.minor_faults_ratio, latency.throttled_epochs
     if faults is not None and faults >= 1:
         yield (
             WarningKind.PAGE_FAULTS,
             f"{count(round(faults), 'page fault')} per call: the time includes the system's work "
             "on them; use glibc, or compare only with times measured in the same way",
         )
-    reasons = sorted({*(seen.before.throttled_by or ()), *(after.throttled_by or ())})
+    reasons = sorted({*(before.throttled_by or ()), *(after.throttled_by or ())})
     if dropped or reasons:
         effect = f"{count(dropped, 'epoch')} were dropped because " if dropped else ""
         why = f" ({', '.join(reasons)})" if reasons else ""
@@ -198,10 +181,10 @@ def _of_machine(seen: Seen) -> _Found:
             f"the CPU's frequency governor is {after.governor!r}; set it to performance, or "
             "compare only times measured under it",
         )
-    if seen.left_over:
+    if left_over:
         yield (
             WarningKind.OTHER_THREADS,
-            f"after it returned, other threads computed for {seen.left_over:.1f} times its own CPU "
+            f"after it returned, other threads computed for {left_over:.1f} times its own CPU "
             "time: invalid. It leaves work to threads, or has raised the number of threads above "
             "the 1 of this case; have it wait for its threads and leave their number alone",
         )
@@ -217,7 +200,8 @@ def _of_machine(seen: Seen) -> _Found:
             WarningKind.SHARED_GPU,
             f"the GPU is shared with {processes}; measure when no other uses it",
         )
-    if launch_s is not None and launch_s > latency.per_call_s.value:
+    launch_s = latency.launch_s or 0.0
+    if launch_s > latency.per_call_s.value:
         yield (
             WarningKind.LAUNCH_BOUND,
             f"the host takes {seconds_text(launch_s)} to issue what the device does in "

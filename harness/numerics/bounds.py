@@ -48,17 +48,11 @@ from implementations.contract import Algorithm, Implementation, Reduction
 
 _SLACK = 1 + 2.0**-10  # the spacing is that of the exact value; the rounded value differs slightly
 _EXPONENT_BITS = 0x7FF << 52
-_DTYPES = {  # significand bits, smallest normal exponent
-    torch.float16: (11, -14),
-    torch.bfloat16: (8, -126),
-    torch.float32: (24, -126),
-    torch.float64: (53, -1022),
-}
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
     """Half the spacing of ``dtype`` just above 1."""
-    return 2.0 ** -_DTYPES[dtype][0]
+    return torch.finfo(dtype).eps / 2
 
 
 def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
@@ -67,9 +61,9 @@ def spacing(dtype: torch.dtype, value: Tensor) -> Tensor:
     The exponent bits of a float64 alone are the power of two at or below its size. For infinity
     and NaN the result is finite, so that an error there is infinitely many of it.
     """
-    bits, smallest = _DTYPES[dtype]
+    limits = torch.finfo(dtype)
     power = (value.contiguous().view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
-    return power.clamp_(2.0**smallest, 2.0**1023).mul_(2.0 ** (1 - bits))
+    return power.clamp_(limits.tiny, 2.0**1023).mul_(limits.eps)
 
 
 def rounding(dtype: torch.dtype, exact: Tensor) -> Tensor:
@@ -292,8 +286,8 @@ class ErrorBound:
     @property
     def _smallest(self) -> float:
         """The smallest number of the dtype of the statistics."""
-        u = unit_roundoff(self.accumulate_dtype)
-        return torch.finfo(self.accumulate_dtype).smallest_normal * 2 * u
+        limits = torch.finfo(self.accumulate_dtype)
+        return limits.tiny * limits.eps
 
     def _underflow(self, exact: ExactRows, rstd_error: Tensor) -> Tensor:
         """Error of the normalised value where x - mean is subnormal, (rows, 1).

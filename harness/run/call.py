@@ -91,7 +91,7 @@ def bind(
     forward, leaves, dy = _recording_forward(function, case, tensors)
     required = tuple(leaves.values())
     if case.direction is Direction.FORWARD_BACKWARD:
-        return guarded(_training_step, forward, required, dy)
+        return guarded(lambda: torch.autograd.grad(forward(), required, dy))
     # the graph is retained so that the backward alone can be repeated
     y = guarded(forward)()
     return guarded(partial(torch.autograd.grad, y, required, dy, retain_graph=True))
@@ -132,12 +132,6 @@ def _recording_forward(
             Status.UNSUPPORTED, f"with autograd={case.autograd} nothing requires a gradient"
         )
     return forward, required, dy
-
-
-def _training_step(
-    forward: Callable[[], Tensor], leaves: Sequence[Tensor], dy: Tensor | None
-) -> object:
-    return torch.autograd.grad(forward(), leaves, dy)
 
 
 def run_once(

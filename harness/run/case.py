@@ -48,6 +48,7 @@ from harness.numerics.outputs import (
     copies_of,
     fill_free_memory,
     incomplete_output,
+    named_outputs,
 )
 from harness.records import (
     Allocation,
@@ -545,13 +546,9 @@ def are_equivariant(
     """Whether ``outputs``, of shifted or negated inputs, follow from ``first``; False if NaN."""
     if case.direction is Direction.FORWARD:
         return torch.equal(outputs.y, first.y.roll(1, 0))
+    earlier = dict(named_outputs(first))
     return all(
-        _is_equal(getattr(outputs, name), getattr(first, name), sign)
-        for name, sign in signs.items()
+        torch.equal(output, signs[name] * earlier[name])
+        for name, output in named_outputs(outputs)
+        if name in signs
     )
-
-
-def _is_equal(output: Tensor | None, like: Tensor | None, sign: int = 1) -> bool:
-    if output is None or like is None:
-        return output is like
-    return torch.equal(output, like if sign == 1 else -like)

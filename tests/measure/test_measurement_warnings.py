@@ -12,7 +12,7 @@ from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 from golden import assert_golden
 
 from harness.measure.latency import Sampled
-from harness.measure.measurement_warnings import Seen, nothing_measured, warnings_of
+from harness.measure.measurement_warnings import nothing_measured, warnings_of
 from harness.records import Budget, Clock, DeviceState, Latency, MeasurementWarning, WarningKind
 
 CALM = DeviceState(governor="performance", on_battery=False, throttled_by=(), other_processes=0)
@@ -31,8 +31,8 @@ def warnings(
     **more: Any,
 ) -> tuple[MeasurementWarning, ...]:
     """Warnings about a calm latency, unless one is given."""
-    seen = Seen(latency or calm(), ROOMY, before, after, wall_s, **{"stepped": 0, **more})
-    return warnings_of(seen)
+    seen = replace(latency or calm(), before=before, after=after)
+    return warnings_of(seen, ROOMY, wall_s, **more)
 
 
 def advice(sampled: Sampled, kind: WarningKind) -> str | None:
