@@ -28,7 +28,7 @@ from harness.measure.sample_statistics import (
 from harness.records import Budget
 from harness.regression import BASELINE_PROCESSES, CONFIRMING_PROCESSES, spread_of
 from harness.regression import process_ratios as ratios_of
-from harness.run.across_processes import ENOUGH_PROCESSES
+from harness.run.fleet import ENOUGH_PROCESSES
 from harness.store import read
 
 ROOT = Path(__file__).parents[2]

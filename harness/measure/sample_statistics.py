@@ -13,14 +13,16 @@ machine affects both alike. Where calls are uneven, the estimate is the mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import exp, hypot, log, pi, sqrt
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records import Arm, ArmRole, Budget, Estimate
+from harness.records import Arm, ArmRole, Budget, Clock, Estimate, Latency
 
 EPOCH_QUANTILE = 0.10  # measured: spreads less from run to run than minimum, median or mean
 
@@ -266,4 +268,68 @@ def estimates_of(
         uneven_ratio=uneven_ratio,
         is_doubtful=is_doubtful,
         converged=not is_doubtful and has_converged(per_call_s, ratio, budget),
+    )
+
+
+# --- several processes -------------------------------------------------------------------------
+
+
+def joined(parts: Sequence[Latency], budget: Budget) -> Latency | None:
+    """Join the samples of the processes that timed a case; the estimates are across processes."""
+    if not parts:
+        return None
+
+    def known(name: str) -> list[Any]:
+        return [value for part in parts if (value := getattr(part, name)) is not None]
+
+    def across(name: str) -> Estimate | None:
+        values = [getattr(value, "value", value) for value in known(name)]
+        return estimate(values) if values else None
+
+    process_of_epoch = tuple(
+        process for process, part in enumerate(parts) for _ in part.process_of_epoch
+    )
+    arms = tuple(_joined_arm(arm.role, parts) for arm in parts[0].arms)
+    clocks = known("clock")
+    clock = Clock.PROCESS_CPU if Clock.PROCESS_CPU in clocks else clocks[0]
+    found = estimates_of(arms, budget, cpu=clock.is_cpu, process_of_epoch=process_of_epoch)
+    ceiling, is_valid = across("ceiling_ratio"), all(part.is_valid for part in parts)
+    if not is_valid:
+        # one process may be faster than a copy by chance, so the ratio across processes decides;
+        # on a GPU, where a short copy is mostly its launch, that may be above 1 in valid ones
+        leaves_work = any(
+            not part.is_valid and not (part.ceiling_ratio or 0.0) > 1 for part in parts
+        )
+        is_valid = not is_faster(ceiling) and not leaves_work
+    return replace(
+        parts[0],
+        clock=clock,
+        per_call_s=found.per_call_s,
+        reference_ratio=found.reference_ratio,
+        uneven_ratio=found.uneven_ratio,
+        ceiling_ratio=ceiling.value if ceiling else None,
+        converged=found.converged,
+        processes=len(parts),
+        process_of_epoch=process_of_epoch,
+        minor_faults_ratio=max(known("minor_faults_ratio"), default=None),
+        others_ratio=max(known("others_ratio"), default=None),
+        throttled_epochs=sum(known("throttled_epochs")),
+        replay_s=across("replay_s"),
+        replay_ratio=across("replay_ratio"),
+        is_valid=is_valid,
+        arms=arms,
+    )
+
+
+def _joined_arm(role: ArmRole, parts: Sequence[Latency]) -> Arm:
+    """Concatenate the samples of several processes, with consecutive epochs."""
+    arms = [next(arm for arm in part.arms if arm.role is role) for part in parts]
+    starts = accumulate((len(part.process_of_epoch) for part in parts), initial=0)
+    return replace(
+        arms[0],
+        wall_s=tuple(sample for arm in arms for sample in arm.wall_s),
+        cpu_s=tuple(sample for arm in arms for sample in arm.cpu_s or ()) or None,
+        epochs=tuple(
+            start + epoch for start, arm in zip(starts, arms, strict=False) for epoch in arm.epochs
+        ),
     )

@@ -30,8 +30,7 @@ from harness.regression.latency_judge import (
     Shift,
     process_ratios,
 )
-from harness.run.across_processes import merged
-from harness.run.fleet import TIMINGS, Fleet, Job
+from harness.run.fleet import TIMINGS, Fleet, Job, merged
 from harness.run.session import Session, run_session
 from harness.store import Results, read, write
 

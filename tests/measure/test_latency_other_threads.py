@@ -20,7 +20,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.across_processes import merged
+from harness.run.fleet import merged
 
 IDLE = "None"  # the name of the idle call in the fake device
 

@@ -67,8 +67,7 @@ from harness.regression import (
     spread_of,
     time_again,
 )
-from harness.run.across_processes import merged
-from harness.run.fleet import Fleet, Job
+from harness.run.fleet import Fleet, Job, merged
 
 CASE = make_case()
 STEPPED = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)

@@ -21,7 +21,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.across_processes import merged
+from harness.run.fleet import merged
 
 CASE = Case(implementation="native", shape=(4, 8))
 BUDGET = Budget(target_ratio=0.01)

@@ -10,8 +10,7 @@ import pytest
 from fake_device import FakeDevice, latency_of, measure
 
 from harness.records import Budget, Case, Latency, Measurement, Record, Status
-from harness.run.across_processes import is_enough
-from harness.run.fleet import Fleet, Job
+from harness.run.fleet import Fleet, Job, is_enough
 
 CASE = Case(implementation="native", shape=(4, 8))
 QUICK = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0)
