@@ -332,7 +332,7 @@ class _CaseRun:
         placed = self.inputs.at(sampled.tensors)
         timed = Timed(case, self.judged.called, sampled.subject, placed, self.inputs)
         with self._spent:
-            wrong = wrong_again(timed, outputs, self._runner.exact, self._judge)
+            wrong = self._wrong_again(timed, outputs)
             if sampled.latency is not None:
                 wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
             self.trusted.check()
@@ -348,6 +348,38 @@ class _CaseRun:
                 "values, and for calls that differ while they are timed",
             )
         )
+
+    def _wrong_again(self, timed: Timed, first: Outputs) -> str | None:
+        """Return what is wrong with calls on new values at the timed addresses, or None.
+
+        ``first`` are the outputs of a call before the timing.
+        """
+        case = timed.case
+        other = shifted_or_negated(timed.inputs, case)
+        if other is not None:
+            in_timer, alone = run_again(timed, other)
+            signs = _NEGATED if case.direction is Direction.BACKWARD else _SIGNS
+            is_same = all(are_equivariant(first, outputs, case, signs) for outputs in in_timer)
+            if is_same and are_equivariant(first, alone, case):
+                return None
+        # a right result may depend on a row's index or sign: judge results of new values
+        fresh = replace(case, seed=case.seed + 1)
+        inputs, _ = self._runner.exact(fresh)
+        in_timer, alone = run_again(timed, inputs)
+        judged = self._judge(fresh, alone, inputs)
+        if judged.status is Status.WRONG:
+            return f"right before the timing, wrong after it: {judged.reason}"
+        # a timed backward returns no y, and alone its graph is of the first x
+        y = {Direction.BACKWARD: first.y, Direction.FORWARD_BACKWARD: alone.y}.get(case.direction)
+        if case.direction is Direction.BACKWARD:
+            inputs = replace(timed.inputs, dy=inputs.dy)
+        for outputs in in_timer:
+            if y is not None:
+                outputs = replace(outputs, y=y)
+            judged = self._judge(fresh, outputs, inputs)
+            if judged.status is Status.WRONG:
+                return f"right in a call by itself, wrong in a timed call: {judged.reason}"
+        return None
 
     def _judge(self, case: Case, outputs: Outputs, inputs: Inputs) -> Judged:
         """Judge outputs of inputs that may be others than those of the case."""
@@ -385,52 +417,6 @@ class Timed:
     """The inputs, at the timed addresses."""
     inputs: Inputs
     """The values that were timed."""
-
-
-def wrong_again(
-    timed: Timed,
-    first: Outputs,
-    exact: ExactResults,
-    judge: Callable[[Case, Outputs, Inputs], Judged],
-) -> str | None:
-    """Return what is wrong with calls on new values at the timed addresses; None if nothing is.
-
-    Args:
-        timed: what was timed.
-        first: outputs of a call before the timing.
-        exact: inputs of cases, and their exact results.
-        judge: judges a case by these outputs, for these inputs.
-
-    Raises:
-        ImplementationError: the implementation raised.
-        ContractViolationError: it violated its contract.
-    """
-    case = timed.case
-    other = shifted_or_negated(timed.inputs, case)
-    if other is not None:
-        in_timer, alone = run_again(timed, other)
-        signs = _NEGATED if case.direction is Direction.BACKWARD else _SIGNS
-        is_same = all(are_equivariant(first, outputs, case, signs) for outputs in in_timer)
-        if is_same and are_equivariant(first, alone, case):
-            return None
-    # a right result may depend on a row's index or sign: judge results of new values
-    fresh = replace(case, seed=case.seed + 1)
-    inputs, _ = exact(fresh)
-    in_timer, alone = run_again(timed, inputs)
-    judged = judge(fresh, alone, inputs)
-    if judged.status is Status.WRONG:
-        return f"right before the timing, wrong after it: {judged.reason}"
-    if case.direction is Direction.BACKWARD:  # its graph is of the first x
-        inputs = replace(timed.inputs, dy=inputs.dy)
-    for outputs in in_timer:
-        if case.direction is Direction.BACKWARD:
-            outputs = replace(outputs, y=first.y)
-        elif case.direction is Direction.FORWARD_BACKWARD:  # which returns no y
-            outputs = replace(outputs, y=alone.y)
-        judged = judge(fresh, outputs, inputs)
-        if judged.status is Status.WRONG:
-            return f"right in a call by itself, wrong in a timed call: {judged.reason}"
-    return None
 
 
 def run_again(timed: Timed, new: Inputs) -> tuple[tuple[Outputs, ...], Outputs]:

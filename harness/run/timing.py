@@ -21,7 +21,7 @@ from harness.cases.inputs import Inputs
 from harness.measure.devices import Device
 from harness.measure.environment import compiler
 from harness.measure.latency import Sampled, Sampling, TimedCall
-from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode
+from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode, Status
 from harness.run.attempt import Judged
 from harness.run.call import ImplementationError, bind
 from implementations.contract import Implementation, LayerNormFunction
@@ -33,10 +33,6 @@ _STREAMED_BYTES = 1 << 20  # below, results fit in a cache, and a copy through i
 _AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # trade-off: from this share on, the time of a call on a GPU may depend on the host
 _LAUNCH_SHARE = 0.5
-
-
-class _NotReplayable(Exception):  # noqa: N818 - a finding, not a failure
-    """A call cannot be recorded as a graph."""
 
 
 def time_case(
@@ -78,7 +74,7 @@ def time_case(
     ]
     try:
         replayed = sampling(recorded).sampled()
-    except (_NotReplayable, ImplementationError):  # it may call what a graph cannot record
+    except ImplementationError:  # it may call what a graph cannot record
         return sampled
     if (replay := replayed.latency) is not None:
         latency = replace(latency, replay_s=replay.per_call_s, replay_ratio=replay.reference_ratio)
@@ -94,7 +90,7 @@ def _replaying(timed_call: TimedCall, device: Device) -> TimedCall:
     def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
         replay = device.replayed(partial(timed_call.prepare, tensors))
         if replay is None:
-            raise _NotReplayable
+            raise ImplementationError(Status.UNSUPPORTED, "a graph cannot record the call")
         return replay
 
     return replace(timed_call, prepare=prepare)

@@ -13,7 +13,7 @@ from figures_factory import make_errors, make_latency
 
 from harness.cases import AXES, Grid
 from harness.cli import main
-from harness.cli.options import SweepChoice
+from harness.cli.options import SweepChoice, given_axes
 from harness.cli.run import run
 from harness.cli.verify import explain, verify
 from harness.records import (
@@ -63,7 +63,7 @@ def parsed(command: click.Command, arguments: list[str]) -> dict[str, Any]:
 def grid_of(parameters: dict[str, Any]) -> Grid:
     """Return the grid that options choose."""
     axes = {axis: values for axis, values in parameters.items() if axis in Grid.model_fields}
-    (grid,) = SweepChoice.of_axes(axes).load().grids
+    (grid,) = SweepChoice(given_axes(axes)).load().grids
     return grid
 
 
