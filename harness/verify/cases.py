@@ -31,7 +31,7 @@ from harness.cases.axes import (
 from harness.cases.covering_array import covering_array
 from harness.cases.inputs import DISTRIBUTIONS, REPORTED
 from harness.records import Case, Direction
-from harness.verify.scope import Scope, scope_of
+from harness.verify.scope import Scope, first_case, scope_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -64,11 +64,6 @@ class PlannedCase:
 
     case: Case
     catches: str
-
-
-def first_case(target: str, dtype: str, device: str) -> Case:
-    """Return the case that every verification begins with, which a faulty cache would keep."""
-    return Case(implementation=target, shape=(6, 32), dtype=dtype, param_dtype=dtype, device=device)
 
 
 def planned_cases(

@@ -29,9 +29,8 @@ from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.diagnosis import causes_of
-from harness.verify.find_scope import find_scope
 from harness.verify.result import Verdict, VerifyOptions, verdict_lines
-from harness.verify.scope import Scope, fitted, scope_of, within_scope
+from harness.verify.scope import Scope, find_scope, fitted, scope_of, within_scope
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 
@@ -43,6 +42,7 @@ _CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE}
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
+_PLAIN = {"negated": "contiguous", "negated_normal": "shifted_normal"}
 _NEGATED = "ignores the negative bit of a tensor, which torch sets in z.conj().imag, for example"
 
 
@@ -317,9 +317,7 @@ class Verification:
     def _is_misread_negation(self, judged: Judged) -> bool:
         """Whether a wrong result is right once neither x nor dy has a negative bit."""
         case = judged.case
-        layout = "contiguous" if case.layout == "negated" else case.layout
-        is_negated_dy = case.grad_output == "negated_normal"
-        grad_output = "shifted_normal" if is_negated_dy else case.grad_output
+        layout, grad_output = (_PLAIN.get(name, name) for name in (case.layout, case.grad_output))
         plain = replace(case, layout=layout, grad_output=grad_output)
         if judged.status is not Status.WRONG or plain == case:
             return False

@@ -20,8 +20,7 @@ from harness.records.finding import RemarkKind
 from harness.run.attempt import attempt
 from harness.verify import verify
 from harness.verify.cases import array_within
-from harness.verify.find_scope import find_scope
-from harness.verify.scope import Scope, within_scope
+from harness.verify.scope import Scope, find_scope, within_scope
 from implementations import CallOptions, UnsupportedError, adopt
 
 EXPANDED = {"expanded_ones", "expanded_number", "expanded_row"}  # gradients with a stride of 0
