@@ -166,7 +166,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # an option in an ini file must not hide the other tests
     typed = any(str(argument).startswith(_SWEEP) for argument in config.invocation_params.args)
     try:
-        tests = SweepTests.plan(config, sweep, axes, options=options, alone=typed)
+        tests = SweepTests(config, sweep, axes, options=options, alone=typed)
     except Refusal as refusal:
         raise pytest.UsageError(str(refusal)) from refusal
     config.pluginmanager.register(tests, "layernorm_bench_sweep")

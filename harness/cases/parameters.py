@@ -47,7 +47,7 @@ def mixed_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     kinds = torch.arange(len(weight)) % 4
     weight = torch.where(kinds == 1, -weight.abs(), weight)
     weight = torch.where(kinds == 2, torch.zeros_like(weight), weight)
-    power = torch.copysign(2.0 ** (torch.arange(len(weight), dtype=torch.float64) % 9 - 4), weight)
+    power, _ = power_of_two_weight(weight, bias)
     return torch.where(kinds == 3, power, weight), bias
 
 

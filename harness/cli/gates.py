@@ -235,15 +235,10 @@ def check(
         name, notes, advice = history_name(history, _LAST_RUNS), history.notes, FEW_RUNS
     elif baseline is not None and (baseline.exists() or not accept):
         if not baseline.exists():
-            again = shlex.join([
-                "check",
-                str(run),
-                "--baseline",
-                str(baseline),
-                "--record-baseline",
-            ])
+            names = f"{shlex.quote(str(run))} --baseline {shlex.quote(str(baseline))}"
             raise Refusal(
-                f"{baseline}: no such file; make the baseline with `layernorm-bench {again}`"
+                f"{baseline}: no such file; make the baseline with `layernorm-bench check {names} "
+                "--record-baseline`"
             )
         before = _read_finished(baseline, "cannot be a baseline: continue it with --resume")
         name, advice = str(baseline), regression.RECORD_BASELINE

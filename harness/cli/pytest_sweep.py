@@ -31,7 +31,6 @@ from harness.records import (
     Budget,
     Cache,
     Case,
-    Environment,
     Measurement,
     Status,
 )
@@ -55,21 +54,14 @@ class SweepTests:
     """A plugin of pytest that adds the cases of a sweep as tests."""
 
     def __init__(
-        self, name: str, planned: tuple[Planned, ...], environment: Environment, *, alone: bool
-    ) -> None:
-        self._name, self._planned, self._alone = name, planned, alone
-        self._environment = environment
-
-    @classmethod
-    def plan(
-        cls,
+        self,
         config: pytest.Config,
         sweep: str,
         axes: Mapping[str, tuple[str, ...]],
         *,
         options: Mapping[str, str],
         alone: bool,
-    ) -> SweepTests:
+    ) -> None:
         """Plan the cases of a sweep, and remove their node ids from pytest's arguments.
 
         Args:
@@ -84,23 +76,27 @@ class SweepTests:
         """
         if sweep.endswith(".toml"):
             path = config.invocation_params.dir / sweep
-            name, loaded = path.name, load_sweep(path)
+            self._name, loaded = path.name, load_sweep(path)
         else:
-            name, loaded = sweep, load_preset(sweep)
+            self._name, loaded = sweep, load_preset(sweep)
         given = {axis: names for axis, names in axes.items() if names}
         chosen = loaded.with_axes(given, options)
         refuse_unresolved(chosen, _why_unresolved)
         info = worker_info()
-        planned = cases_on(chosen, info)
-        ids = {argument for argument in config.args if argument.startswith(f"{name}::")}
+        self._environment, self._planned = info.environment, cases_on(chosen, info)
+        ids = {argument for argument in config.args if argument.startswith(f"{self._name}::")}
         if ids:
-            planned = _with_ids(planned, name, ids)
+            by_id = {f"{self._name}::{plan.case.id}": plan for plan in self._planned}
+            if unknown := ids - by_id.keys():
+                listed = ", ".join(sorted(unknown))
+                raise Refusal(f"no case {listed}; --collect-only -q lists all cases")
+            self._planned = tuple(plan for node, plan in by_id.items() if node in ids)
         others = [argument for argument in config.args if argument not in ids]
         if alone and config.args_source is not pytest.Config.ArgsSource.ARGS:
             others = []
         if others != config.args:
             config.args, config.args_source = others, pytest.Config.ArgsSource.ARGS
-        return cls(name, planned, info.environment, alone=not others)
+        self._alone = not others
 
     def pytest_report_header(self) -> str:
         alone = "; no other tests: give their paths to run them too" if self._alone else ""
@@ -129,14 +125,6 @@ def _why_unresolved(name: str) -> Iterator[str]:
         yield str(error)
 
 
-def _with_ids(planned: tuple[Planned, ...], name: str, ids: set[str]) -> tuple[Planned, ...]:
-    """Return the cases with the given node ids."""
-    unknown = ids - {f"{name}::{plan.case.id}" for plan in planned}
-    if unknown:
-        raise Refusal(f"no case {', '.join(sorted(unknown))}; --collect-only -q lists all cases")
-    return tuple(plan for plan in planned if f"{name}::{plan.case.id}" in ids)
-
-
 class _SweepNode(pytest.Module):
     """The parent of the cases. It is a module, since some fixtures need one."""
 
@@ -147,8 +135,9 @@ class _SweepNode(pytest.Module):
 
     def collect(self) -> Iterable[pytest.Item]:
         for plan in self._planned:
-            test = _test_of(self._runner, plan)
-            item = _CaseItem.from_parent(self, name=plan.case.id, callobj=test)
+            item = _CaseItem.from_parent(
+                self, name=plan.case.id, callobj=_test_of(self._runner, plan)
+            )
             item.add_marker(pytest.mark.filterwarnings(*_WARNINGS))
             yield item
 

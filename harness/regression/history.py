@@ -270,14 +270,6 @@ def _notes_on(runs: Sequence[HistoryRun]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One value of a series."""
-
-    run: HistoryRun
-    value: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrendChange:
     """A change point of a series."""
 
@@ -306,7 +298,10 @@ class Series:
     case: Case
     environment: str
     """Fingerprint of the environment in which the last value was measured."""
-    points: tuple[Point, ...]
+    runs: tuple[HistoryRun, ...]
+    """Those that have a value."""
+    values: tuple[Estimate, ...]
+    """One per run."""
     changes: tuple[TrendChange, ...]
     spread: float | None
     """Standard deviation between runs, as a logarithm; None for exact metrics and few runs."""
@@ -314,7 +309,7 @@ class Series:
     @property
     def segments(self) -> tuple[tuple[int, int, float], ...]:
         """Index of the first point of each segment, index after its last point, and median."""
-        return _segments(self.points, [change.index for change in self.changes])
+        return _segments(self.values, [change.index for change in self.changes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +360,7 @@ def query_history(
         )  # fmt: skip
         series = sorted(
             series_of(latest, metric).series,
-            key=lambda series: series.points[-1].value.value,
+            key=lambda series: series.values[-1].value,
             reverse=metric.better == "lower",
         )
         rank = {case: index for index, case in enumerate([one.case for one in series][:worst])}
@@ -400,23 +395,22 @@ def series_of(
 
     Runs of a case that are not comparable, such as runs on two machines, are in separate series.
     """
-    alike: dict[tuple[object, ...], list[tuple[Point, Record]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[HistoryRun, Record, Estimate]]] = {}
     for run in history.runs:
         for record in run.results.records:
             value = _value_of(record, metric) if is_wanted(record.case) else None
             if value is not None:
                 key = record.case, *_compared_with(record, metric)
-                alike.setdefault(key, []).append((Point(run=run, value=value), record))
-    found = [_series(points, metric) for points in alike.values()]
+                alike.setdefault(key, []).append((run, record, value))
+    found = [_series(rows, metric) for rows in alike.values()]
     found.sort(key=_largest, reverse=True)  # stable: equal changes keep the order of the runs
     return Trend(metric=metric, series=tuple(found), is_searched=metric.exact or has_detector())
 
 
-def _series(alike: Sequence[tuple[Point, Record]], metric: Metric) -> Series:
-    points = tuple(point for point, _ in alike)
-    values = [point.value.value for point in points]
-    record = alike[-1][1]
-    spread = None
+def _series(alike: Sequence[tuple[HistoryRun, Record, Estimate]], metric: Metric) -> Series:
+    runs, records, estimates = zip(*alike, strict=True)
+    values = [estimate.value for estimate in estimates]
+    record, spread = records[-1], None
     indices: tuple[int, ...] = ()
     if metric.exact and record.case.device == "cpu":  # a GPU sums in any order
         indices = tuple(i for i, (old, new) in enumerate(pairwise(values), 1) if old != new)
@@ -424,33 +418,34 @@ def _series(alike: Sequence[tuple[Point, Record]], metric: Metric) -> Series:
         logarithms = [log(value) for value in values]
         spread = spread_between(logarithms) if len(values) >= LEAST_RUNS else None
         indices = change_points(logarithms) if has_detector() else ()
-    levels = [level for _, _, level in _segments(points, indices)]
+    levels = [level for _, _, level in _segments(estimates, indices)]
     changes = (
         TrendChange(
             index=index,
             before=before,
             after=after,
             is_worse=(after < before) == (metric.better == "higher"),
-            last=points[index - 1].run,
-            first=points[index].run,
+            last=runs[index - 1],
+            first=runs[index],
         )
         for index, (before, after) in zip(indices, pairwise(levels), strict=True)
     )
     return Series(
         case=record.case,
         environment=record.environment,
-        points=points,
+        runs=runs,
+        values=estimates,
         changes=tuple(changes),
         spread=spread,
     )
 
 
 def _segments(
-    points: Sequence[Point], indices: Sequence[int]
+    values: Sequence[Estimate], indices: Sequence[int]
 ) -> tuple[tuple[int, int, float], ...]:
     return tuple(
-        (first, end, median(point.value.value for point in points[first:end]))
-        for first, end in pairwise([0, *indices, len(points)])
+        (first, end, median(value.value for value in values[first:end]))
+        for first, end in pairwise([0, *indices, len(values)])
     )
 
 

@@ -195,7 +195,7 @@ def _notes(history: History, trend: Trend) -> list[str]:
     notes = list(history.notes)
     if not trend.is_searched:
         notes.append(MISSING_DETECTOR)
-    short = sum(len(series.points) < LEAST_RUNS for series in trend.series)
+    short = sum(len(series.runs) < LEAST_RUNS for series in trend.series)
     if not trend.metric.exact and short and trend.is_searched:
         notes.append(
             f"{count(short, 'series', 'series')} of fewer than {LEAST_RUNS} comparable runs: no "
@@ -235,7 +235,7 @@ def _series_table(trend: Trend, most_rows: int) -> Table:
     rows = []
     for series in trend.series[:most_rows]:
         where = f", {series.environment}" if has_others else ""
-        values = [point.value for point in series.points]
+        values = series.values
         rows.append((
             Cell(f"{series.case.id}{where}", is_long=True),
             Cell(_bars([value.value for value in values])),
@@ -312,7 +312,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
                 history_figure, title=series.case.id, unit="speed", history=history, series=series
             ),
         )
-        for series in [series for series in trend.series if len(series.points) > 1][:_MOST_PANELS]
+        for series in [series for series in trend.series if len(series.runs) > 1][:_MOST_PANELS]
     )
     if panels:
         yield FigureBlock(
@@ -358,8 +358,8 @@ def _series_as_plain(series: Series) -> dict[str, Any]:
         "environment": series.environment,
         "spread": series.spread,
         "points": [
-            {"file": point.run.path.name, **{end: getattr(point.value, end) for end in _ENDS}}
-            for point in series.points
+            {"file": run.path.name, **{end: getattr(value, end) for end in _ENDS}}
+            for run, value in zip(series.runs, series.values, strict=True)
         ],
         "changes": [
             {

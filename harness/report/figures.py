@@ -442,8 +442,8 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
         series: of speeds or times; its values are positive.
     """
     index_of = {id(run): index for index, run in enumerate(history.runs)}
-    at = [index_of[id(point.run)] for point in series.points]
-    values = [point.value for point in series.points]
+    at = [index_of[id(run)] for run in series.runs]
+    values = series.values
     error = [
         [max(one.value - one.low, 0.0) for one in values],
         [max(one.high - one.value, 0.0) for one in values],

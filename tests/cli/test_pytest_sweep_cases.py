@@ -27,7 +27,7 @@ def config_of(folder: Path, *arguments: str, source: Any = pytest.Config.ArgsSou
 
 
 def header_of(config: Any, sweep: str, alone: bool = True) -> str:
-    return SweepTests.plan(config, sweep, {}, options={}, alone=alone).pytest_report_header()
+    return SweepTests(config, sweep, {}, options={}, alone=alone).pytest_report_header()
 
 
 def test_all_cases_of_a_preset_are_planned(tmp_path: Path) -> None:
@@ -123,4 +123,4 @@ def test_a_sweep_that_cannot_be_planned_is_refused(
 ) -> None:
     config, options = config_of(tmp_path, *node_ids), {"devices": "--layernorm-device"}
     with pytest.raises(Refusal, match=fact):
-        SweepTests.plan(config, "ci", axes, options=options, alone=True)
+        SweepTests(config, "ci", axes, options=options, alone=True)

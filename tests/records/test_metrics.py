@@ -61,4 +61,4 @@ def test_a_new_metric_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_metric_has_a_trend() -> None:
     history = history_of(*(results_of_commit(day, make_record()) for day in range(2)))
     (first, *_) = series_of(history, EXTRA).series
-    assert first.points[0].value.value == first.case.rows
+    assert first.values[0].value == first.case.rows

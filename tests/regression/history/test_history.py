@@ -92,9 +92,9 @@ def test_another_machine_is_another_series() -> None:
     runs = runs_of(CASE, wavy((0.7, 4)))
     runs += runs_of(CASE, wavy((0.9, 5)), environment=ANOTHER, first=4)
     found = series_of(history_of(*runs), TREND_METRICS["speed"]).series
-    assert [len(series.points) for series in found] == [4, 5]
+    assert [len(series.runs) for series in found] == [4, 5]
     # memory is the same on every CPU
-    assert len(only_series(*runs, metric=TREND_METRICS["peak-memory"]).points) == 9
+    assert len(only_series(*runs, metric=TREND_METRICS["peak-memory"]).runs) == 9
 
 
 def test_a_wrong_result_is_another_series() -> None:
@@ -104,13 +104,13 @@ def test_a_wrong_result_is_another_series() -> None:
         for number, status in enumerate(statuses)
     ]
     found = series_of(history_of(*runs), TREND_METRICS["speed"]).series
-    assert [len(series.points) for series in found] == [2, 1]
+    assert [len(series.runs) for series in found] == [2, 1]
 
 
 def test_a_case_against_itself_has_no_speed() -> None:
     runs = runs_of(make_case("native"), (1.0, 1.0))
     assert series_of(history_of(*runs), TREND_METRICS["speed"]).series == ()
-    assert len(only_series(*runs, metric=TREND_METRICS["time"]).points) == 2
+    assert len(only_series(*runs, metric=TREND_METRICS["time"]).runs) == 2
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_copied_file_counts_once(tmp_path: Path) -> None:
 def test_one_run_is_a_history(tmp_path: Path) -> None:
     history = read_history(stored_history(tmp_path, *runs_of(CASE, (0.7,))))
     (series,) = series_of(history, TREND_METRICS["speed"]).series
-    assert (len(series.points), series.changes, series.spread) == (1, (), None)
+    assert (len(series.runs), series.changes, series.spread) == (1, (), None)
 
 
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
