@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 START_S = 300  # trade-off: importing torch takes seconds, but much longer on a machine that swaps
 # Simulated: fewer processes agree by chance too often. Where the interval over three is narrow, it
-# covers 51 to 83 % if processes spread by 2 to 1 %; see experiments/intervals.
+# covers 51 to 83 % if processes spread by 2 to 1 %; see experiments/estimates.
 ENOUGH_PROCESSES = 5
 TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
 """Measurements that differ from process to process."""
