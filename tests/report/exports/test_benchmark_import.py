@@ -15,13 +15,11 @@ from click.testing import CliRunner, Result
 from compared_runs import ELSEWHERE, HERE, failed, make_case, make_record
 from exported import benchmark_file, benchmark_of
 
-from harness.cli.exit_code import CommandGroup
-from harness.cli.results import import_results
+from harness.cli import main
 from harness.records import Arm, ArmRole, Clock, Latency, Record
 from harness.report.pytest_benchmark import KEY, import_benchmarks
 from harness.store import read
 
-PROGRAM = CommandGroup(commands={"import": import_results})
 RECORD = make_record()
 SAMPLES = [2e-5 + number * 1e-7 for number in range(30)]
 
@@ -33,7 +31,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(PROGRAM, ["import", *arguments])
+    return CliRunner().invoke(main, ["import", *arguments])
 
 
 def imported(*benchmarks: dict[str, Any], **changes: Any) -> tuple[Record, ...]:
