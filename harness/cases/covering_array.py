@@ -45,32 +45,32 @@ def covering_array(
         exclusions: what no row contains; values that no axis has are ignored.
         strength: the number of conditions of which every possible combination is in some row.
         rare: values that rows have only where a combination needs them, by axis.
-        times: the number of rows that have each combination of other values.
+        times: how many rows have each combination without a rare value; one row has the others.
     """
     numbered = [(name, value) for name, values in axes.items() for value in values]
     starts = np.cumsum([0, *map(len, axes.values())])
-    of_axes = [slice(start, end) for start, end in pairwise(starts)]
+    slices = [slice(start, end) for start, end in pairwise(starts)]
     is_common = np.array([value not in rare.get(name, ()) for name, value in numbered])
     random = np.random.PCG64(_SEED)
-    together = _together(numbered, of_axes, exclusions)
+    compatible = _compatible(numbered, slices, exclusions)
     chances = np.where(is_common, 1.0, _CHANCE_OF_RARE)
-    # all combinations; the number of one is a linear function of the numbers of its values
+    # all combinations; the index of one is a linear function of the indices of its values
     subsets = [list(subset) for subset in combinations(range(len(axes)), strength)]
     factors = np.zeros((len(axes), len(subsets)), dtype=np.intp)
     parts = []
     for column, subset in enumerate(subsets):
-        sizes = [of_axes[axis].stop - of_axes[axis].start for axis in subset]
+        sizes = [slices[axis].stop - slices[axis].start for axis in subset]
         factors[subset, column] = [prod(sizes[after:]) for after in range(1, strength + 1)]
         parts.append(np.indices(sizes).reshape(strength, -1).T + starts[subset])
     firsts = np.cumsum([0, *map(len, parts)])[:-1]
     values = np.concatenate(parts)
     rows_missing = np.where(is_common[values].all(1), times, 1)
     for one, other in combinations(range(strength), 2):
-        rows_missing *= together[values[:, one], values[:, other]]
+        rows_missing *= compatible[values[:, one], values[:, other]]
     rows = []
     for combination in _permutation(random, len(values)):
         while rows_missing[combination]:
-            completions = _completions(values[combination], of_axes, together, chances, random)
+            completions = _completions(values[combination], slices, compatible, chances, random)
             if not len(completions):  # excluded by several exclusions together
                 rows_missing[combination] = 0
                 continue
@@ -91,63 +91,65 @@ def _permutation(bits: np.random.PCG64, count: int) -> Ints:
     return np.argsort(_uniform(bits, count), kind="stable")
 
 
-def _together(
-    numbered: Sequence[tuple[str, Any]], of_axes: Sequence[slice], exclusions: Sequence[Exclusion]
+def _compatible(
+    numbered: Sequence[tuple[str, Any]],
+    slices: Sequence[slice],
+    exclusions: Sequence[Exclusion],
 ) -> Bools:
     """Return which two values can occur together, (values, values)."""
-    together: Bools = np.ones((len(numbered), len(numbered)), dtype=bool)
-    for axis in of_axes:
-        together[axis, axis] = np.eye(axis.stop - axis.start)
+    compatible: Bools = np.ones((len(numbered), len(numbered)), dtype=bool)
+    for axis in slices:
+        compatible[axis, axis] = np.eye(axis.stop - axis.start)
     for excluded in exclusions:
         ours = [name == excluded.axis and value in excluded.values for name, value in numbered]
         theirs = [
             name == excluded.other and value in excluded.other_values for name, value in numbered
         ]
-        together &= ~(np.outer(ours, theirs) | np.outer(theirs, ours))
+        compatible &= ~(np.outer(ours, theirs) | np.outer(theirs, ours))
     # nor can two values if some axis has no value that goes with both
     count = -1
-    while count != together.sum():
-        count = int(together.sum())
-        for axis in of_axes:
-            of_axis = together[:, axis].astype(np.intp)
-            together &= of_axis @ of_axis.T > 0
-    return together
+    while count != compatible.sum():
+        count = int(compatible.sum())
+        for axis in slices:
+            of_axis = compatible[:, axis].astype(np.intp)
+            compatible &= of_axis @ of_axis.T > 0
+    return compatible
 
 
 def _completions(
     fixed: Ints,
-    of_axes: Sequence[slice],
-    together: Bools,
+    slices: Sequence[slice],
+    compatible: Bools,
     chances: NDArray[np.float64],
     random: np.random.PCG64,
 ) -> Ints:
     """Return rows that contain the values ``fixed``, (rows, axes); empty if there is none."""
-    allowed = np.logical_and.reduce(together[fixed])
-    rows = np.zeros((_COMPLETIONS, len(of_axes)), dtype=np.intp)
-    if not all(allowed[axis].any() for axis in of_axes):
+    allowed = np.logical_and.reduce(compatible[fixed])
+    rows = np.zeros((_COMPLETIONS, len(slices)), dtype=np.intp)
+    if not all(allowed[axis].any() for axis in slices):
         return rows[:0]
     masks = np.tile(allowed, (_COMPLETIONS, 1))
-    for index in _permutation(random, len(of_axes)):
-        axis = of_axes[index]
+    for index in _permutation(random, len(slices)):
+        axis = slices[index]
         weights = masks[:, axis] * chances[axis]
         drawn = _uniform(random, *weights.shape) * weights
         rows[:, index] = axis.start + drawn.argmax(1)
-        masks &= together[rows[:, index]]
+        masks &= compatible[rows[:, index]]
     whole = masks[np.arange(_COMPLETIONS)[:, None], rows].all(1)
     if whole.any():
         return rows[whole]
-    found = next(_search((), allowed, of_axes, together), None)
+    found = next(_search((), allowed, slices, compatible), None)
     return rows[:0] if found is None else np.array([found])
 
 
 def _search(
-    row: tuple[int, ...], allowed: Bools, of_axes: Sequence[slice], together: Bools
+    row: tuple[int, ...], allowed: Bools, slices: Sequence[slice], compatible: Bools
 ) -> Iterator[tuple[int, ...]]:
     """Yield every completion of a row, found by trying all values."""
-    if len(row) == len(of_axes):
+    if len(row) == len(slices):
         yield row
         return
-    axis = of_axes[len(row)]
+    axis = slices[len(row)]
     for value in range(axis.start, axis.stop):
         if allowed[value]:
-            yield from _search((*row, value), allowed & together[value], of_axes, together)
+            yield from _search((*row, value), allowed & compatible[value], slices, compatible)

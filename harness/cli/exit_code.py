@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     WRONG_USE = 2
     """The command was used wrongly, or a file cannot be read or written."""
     NOT_MEASURED = 3
-    """Nothing was measured, or a case crashed, timed out or raised an exception."""
+    """Nothing was measured, or a case has no result: it crashed, timed out or raised."""
     NOT_COMPARABLE = 4
     """The runs have nothing in common that can be compared."""
     INTERRUPTED = 130

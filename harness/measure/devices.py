@@ -64,7 +64,7 @@ class Reading(NamedTuple):
 
 
 class CpuDevice:
-    """The CPU. A device has these methods; a call is prepared by binding it to inputs."""
+    """The CPU. Every device has these methods."""
 
     kind = "cpu"
 
@@ -341,7 +341,7 @@ class CudaDevice:
         elif block_s:
             pace.dry = 0
             pace.block_s = _BLOCK_RATIO * run.issue_s / calls
-        escaped = pace.escapes or run.late_s > self._late_s
+        escaped = pace.escapes or run.late_s > self._late_limit_s
         return Reading(
             max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
         )
@@ -415,7 +415,7 @@ class CudaDevice:
 
     def _pace_of(self, call: Callable[[], object]) -> _Pace:
         """Measure how a call is issued, by making it on an idle device without a block."""
-        flooded, late_s = self._is_flooded, self._late_s
+        flooded, late_s = self._is_flooded, self._late_limit_s
         torch.cuda.synchronize()
         runs = [self._run(call, 1, 0.0)]
         while runs[-1].late_s > late_s and len(runs) < _MOST_TRIES:
@@ -443,7 +443,7 @@ class CudaDevice:
             self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
 
     @cached_property
-    def _late_s(self) -> float:
+    def _late_limit_s(self) -> float:
         """A wait for the device longer than this, once the stream is done, is for other streams."""
         times = []
         for _ in range(_PAIRS):

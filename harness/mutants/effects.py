@@ -95,7 +95,7 @@ def output_buffer_reused(call: LayerNormCall, memory: Memory) -> Tensor:
 
 
 def one_of_two_buffers(call: LayerNormCall, memory: Memory) -> Tensor:
-    """Returns one of two buffers in turn, so that the second call after a call overwrites it."""
+    """Returns one of two buffers in turn, so that each y is overwritten two calls later."""
     y = call.y
     key = y.shape, y.dtype, torch.is_grad_enabled()
     buffers = memory.setdefault(key, [torch.empty_like(y).detach() for _ in range(2)])
@@ -125,7 +125,7 @@ def weight_once_trained(call: LayerNormCall, memory: Memory) -> Tensor:
 
 @with_fields(dtypes=DTYPES - {"float64"})
 def weight_cast_in_inference_mode(call: LayerNormCall, memory: Memory) -> Tensor:
-    """Keeps a copy of weight per weight, which is of no use in training if made in inference."""
+    """Keeps a copy of each weight; a copy made in inference mode breaks later training."""
     weight = call.weight
     if weight is None or not weight.is_leaf or call.x.dtype == torch.float64:
         return call.y

@@ -71,8 +71,8 @@ class BoundRatio:
         """Count elements that are not finite but should be, and return errors without NaN.
 
         Where the exact value is not finite (NaN or infinite inputs), any value that is not finite
-        is right. Where a value within the bound is beyond the largest number of the dtype, infinity
-        is its rounding.
+        is right. Infinity is right where the exact value plus or minus the bound exceeds the
+        largest number of the dtype.
         """
         allowed = torch.where(torch.isfinite(bound), bound, torch.zeros_like(bound))
         beyond = exact.abs() + allowed > torch.finfo(self.dtype).max

@@ -1,4 +1,4 @@
-"""What `check` measures: baselines, in ten processes each, and suspects again, in fresh processes.
+"""What `check` measures: how a baseline is recorded, and how suspects are timed again.
 
 A recording is ten passes over all cases. Each pass is a new process with another order of the
 cases, and a run with its own journal, so that an interrupted recording can be continued. A baseline
@@ -39,8 +39,8 @@ LIMIT_S = 10.0  # trade-off: enough for calls of 50 ms; short calls take a third
 CONFIRMING = Budget(min_epochs=EPOCHS, max_epochs=EPOCHS, limit_s=LIMIT_S)
 
 _SWEEP = Sweep(seconds_per_case=LIMIT_S, min_epochs=EPOCHS, max_epochs=EPOCHS)
-# The width of the interval over the baseline's processes at the spread beyond which a case counts
-# as noisy anyway. A narrower target would call steady cases unconverged.
+# A case whose processes spread by NOISY_SPREAD counts as noisy. The target is the width of the
+# interval at that spread: a narrower one would call steady cases unconverged.
 _MERGING = Budget(
     target_ratio=median_quantile(BASELINE_PROCESSES) * NOISY_SPREAD / BASELINE_PROCESSES**0.5
 )
@@ -226,7 +226,7 @@ def condensed(record: Record) -> Record:
 
 
 def _well_timed(results: Results) -> set[str]:
-    """Return the ids of the cases that these records, as a baseline, can judge the latency of."""
+    """Return the ids of the cases that were timed in enough processes for a baseline."""
     return {
         record.case.id
         for record in results.records

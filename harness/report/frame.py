@@ -163,7 +163,7 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     cases = pd.DataFrame(columns)
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
-    cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)
+    cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone
     orders = {
         "device": sorted(set(devices)),
         "label": [],
@@ -242,7 +242,7 @@ def grid(
     order: Sequence[str],
     cell: Callable[[Any], Cell],
 ) -> tuple[tuple[Cell, ...], ...]:
-    """Return the rows of a table, one per combination of ``down``, whose last is shown first.
+    """Return the rows of a table, one per combination of ``down``, shown in reverse order.
 
     Args:
         rows: one for each cell.

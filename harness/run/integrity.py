@@ -129,6 +129,7 @@ _WATCHED_AND_KEPT = (
     StatePart("Python's profile function", sys.getprofile, sys.setprofile),
     StatePart("Python's trace function", sys.gettrace, sys.settrace),
 )
+# set back only at the end of a block of process_state_restored
 _KEPT = (
     StatePart("torch's random generator", _generator_state, _set_generator_state),
     StatePart("Python's random generator", random.getstate, random.setstate),
@@ -200,7 +201,7 @@ def set_usual_state() -> None:
 
 
 def set_other_state() -> None:
-    """Set a state that differs from what a target is likely to set; an equal one would hide it."""
+    """Set a state that a target is unlikely to set, so that what it sets shows as a change."""
     set_usual_state()
     torch.set_num_threads(3)
     torch.set_float32_matmul_precision("medium")
@@ -216,7 +217,7 @@ def set_caller_state() -> None:
 
 # --- what measures and judges -----------------------------------------------------------------
 
-_ROOMS = ("harness", "implementations")
+_OWN_PACKAGES = ("harness", "implementations")
 _MODULES = (
     *("torch", "torch.nn.functional", "torch.autograd", "torch.cuda", "torch.linalg"),
     *("torch.special", "numpy", "builtins", "gc", "math", "random", "statistics"),
@@ -306,7 +307,7 @@ class Trusted:
         """Add the harness's modules that were imported since; call before a target is imported."""
         new = sys.modules.keys() - self._known
         self._known |= new
-        for name in sorted(name for name in new if name.partition(".")[0] in _ROOMS):
+        for name in sorted(name for name in new if name.partition(".")[0] in _OWN_PACKAGES):
             module = sys.modules[name]
             judges = name.startswith("harness.numerics")
             (self._namespaces if judges else self._rest).append(_Namespace.of(module))

@@ -250,7 +250,7 @@ class KeptRecords:
         """Their environments, by fingerprint."""
 
     def begin(self, run: Run, environments: Iterable[Environment]) -> None:
-        """Write the start of a run to the journal, after all that only the results file holds.
+        """Write to the journal what only the results file holds, and then the start of the run.
 
         Raises:
             StoreError: a file cannot be read or written.
@@ -285,7 +285,7 @@ class KeptRecords:
 
 
 def _identity(entry: Run | Environment) -> Run | str:
-    """Return what is equal in a run and its start, which the journal has."""
+    """Return an entry without what the end of a run adds, to find it in the journal."""
     if isinstance(entry, Environment):
         return entry.fingerprint
     return replace(entry, wall_s=None, overhead_ratio=None)

@@ -2,9 +2,10 @@
 
 A mutant matches if, on every input where the target is clearly wrong, the distance between the two
 is small compared to the error of the target. All outputs are compared together first, and one by
-one if no mutant matches them together. Two functions that round in the same narrow way still round
-differently, so that no mutant matches: their mistake has a bound of its own, or a known result.
-Each dtype is explained by itself, since a function may have another mistake in each.
+one if no mutant matches them together. Narrow rounding differs from function to function, so that
+no mutant matches: such a mistake is recognised by an error bound of its own or a known result. The
+sentence that names a mistake is the first line of the mutant's docstring in harness/mutants. Each
+dtype is explained by itself, since a function may have another mistake in each.
 
 A mistake shows where all failed cases meet conditions that no other case meets. The search starts
 from one simple failed case and changes one axis at a time. Where some values of an axis give a
@@ -228,7 +229,7 @@ _BOUNDS: tuple[tuple[str, Callable[[ErrorBound], ErrorBound]], ...] = (
 
 
 def _explained_by_bound(target: Implementation, failures: Sequence[Judged]) -> str | None:
-    """Return the mistake whose bound every failed case keeps, and one with a finite bound.
+    """Return the mistake whose bound every failed case keeps; in one of them it must be finite.
 
     One case must be clearly beyond the bound of the target.
     """
@@ -357,7 +358,7 @@ class _Search:
         self.ratios: dict[Case, float | None] = {
             trial.case: self._ratio(trial) for trial in trials if is_possible(trial.case)
         }
-        """Of each case: the largest error over its bound; None if it shows nothing."""
+        """Of each case: the largest error over its bound; None if it could not be judged."""
 
     def _ratio(self, trial: Judged) -> float | None:
         """Return the largest error over its bound, unless rounding decides on which side it is."""
@@ -366,7 +367,7 @@ class _Search:
         return worst if worst is None or not 1 / _MARGIN_RATIO < worst <= _MARGIN_RATIO else None
 
     def fails(self, case: Case) -> bool | None:
-        """Try a case, unless it is known; None if it shows nothing."""
+        """Try a case, unless it is known; None if it could not be judged."""
         if case not in self.ratios:
             is_tried = self._left > 0 and case.rows * case.hidden <= _MOST_FURTHER
             self._left -= is_tried
@@ -395,10 +396,10 @@ class _Search:
                 return None  # it may be decisive
             met = [case for case in cases if _meets(case, tuple(found.values()))]
             right = [case for case in met if outcomes[case] is False]
-            parts = self._telling(axis, right)
+            parts = self._conditions_separating(axis, right)
             if axis in _SIZES and parts:
                 self._bisect(axis, parts, simple, right)
-                parts = self._telling(axis, right)
+                parts = self._conditions_separating(axis, right)
             if axis in _DATA:
                 by_fact = bool(parts) and all(part.axis != axis for part in parts or ())
                 is_many = len(right) >= (_MANY_BY_FACT if by_fact else _MANY_BY_NAME) * len(cases)
@@ -445,7 +446,7 @@ class _Search:
             and (axis in _SIZES or (case.rows, case.hidden) == sizes)
         ]
 
-    def _telling(self, axis: str, right: Sequence[Case]) -> Conjunction | None:
+    def _conditions_separating(self, axis: str, right: Sequence[Case]) -> Conjunction | None:
         """Return the fewest conditions on an axis that all failed cases meet, and none of these."""
         if not right:
             return ()
