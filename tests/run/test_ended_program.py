@@ -94,7 +94,7 @@ def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
     *_, said, how = err.splitlines()
     assert str(path) in said
     assert how.startswith("  layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
-    assert how.endswith(f" --resume --out {subjects.with_name('mine.parquet')}")
+    assert how.endswith(f" --out {subjects.with_name('mine.parquet')} --resume")
     assert rows(read_journal(path).records) == [1, 2]
     assert calls(subjects) == [1, 2]
 

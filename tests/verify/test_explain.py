@@ -141,7 +141,7 @@ def test_a_call_without_a_result_is_refused_with_its_reason() -> None:
 
     with pytest.raises(LookupError, match="RuntimeError: never"):
         explain(adopt(raising, "raising"), CASE)
-    with pytest.raises(LookupError, match="y is a tuple"):
+    with pytest.raises(LookupError, match="y is of type tuple"):
         explain(changed(lambda y: (y, y)), CASE)
 
 

@@ -132,7 +132,7 @@ def test_a_call_that_raises_is_a_remark() -> None:
 
 def test_one_finding_of_several_checks_is_yielded_once() -> None:
     (violation,) = contract_findings(target(then(lambda y: (y, None))), CASE)
-    assert "y is a tuple" in violation.text
+    assert "y is of type tuple" in violation.text
 
 
 def test_a_wrong_but_consistent_target_violates_no_contract() -> None:
