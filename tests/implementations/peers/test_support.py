@@ -38,6 +38,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.run.case import CaseRunner
+from harness.run.integrity import Trusted
 from harness.run.session import plan
 from harness.run.timing import refusal
 from implementations import PEERS, Implementation, UnsupportedError, find
@@ -104,8 +105,7 @@ def test_a_peer_whose_package_is_missing_is_unsupported(
     peer: Implementation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = package_of(peer)
-    runner = CaseRunner("here", Allocation.DEFAULT)
-    runner.trusted.extend()  # the harness itself imports NumPy
+    runner = CaseRunner("here", Allocation.DEFAULT, Trusted())  # which itself imports NumPy
     # and its submodules, which an earlier test may have imported
     for name in [
         package.module,
