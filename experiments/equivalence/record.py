@@ -16,8 +16,9 @@ The classes of other packages are listed in targets.txt, and left out without --
 
     pip install --no-deps --target FOLDER -r experiments/equivalence/packages.txt
 
-results/published/equivalence/ holds the mutants as recorded at 691c3aa, before harness/ was
-simplified. The red team has an experiment of its own, and the cheats have tests.
+results/published/equivalence/ holds what was recorded at 691c3aa, before harness/ was simplified:
+the mutants in whole, and what was found alone of verdicts and commands. The red team has an
+experiment of its own, and the cheats have tests.
 """
 
 from __future__ import annotations
