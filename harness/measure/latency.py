@@ -4,7 +4,8 @@ Sampling is divided into epochs, of 25 ms for three arms and 17 ms for two. In e
 get a new random address, since a process's luck with one address would not average out; every
 arm is called untimed; and then the arms are sampled in random order, about 200 us per sample.
 Sampling stops when the interval of the ratio to the reference is narrow enough, or at a cap; the
-result says which. Estimates come from :mod:`harness.measure.sample_statistics`.
+result says which. Estimates come from :mod:`harness.measure.sample_statistics`; the clock of a
+sample is read in :mod:`harness.measure.devices`.
 
 Cold latencies are sampled in the same way, but no call finds its inputs in a cache. On the CPU
 every call takes the next of more copies than the cache holds; on a GPU the cache is overwritten
