@@ -1,8 +1,8 @@
 """Call a ``torch.nn.Module`` class or instance with the contract's signature.
 
 The class need not take a ``normalized_shape`` and an eps: :mod:`.construct` reads its constructor,
-and :mod:`.meaning` finds by experiment which axes it normalises and which eps it adds. The call with
-the contract's signature, common to modules and functions, is in :mod:`.adapter`.
+and :mod:`.meaning` finds by experiment which axes it normalises and which eps it adds. The call
+with the contract's signature, common to modules and functions, is in :mod:`.adapter`.
 """
 
 from __future__ import annotations
