@@ -44,7 +44,7 @@ from harness.mutants import (
 from harness.mutants.mutant import mutant_of
 from harness.records import Affine, Case, Status
 from harness.run.attempt import attempt
-from harness.verify.case_results import explanations, running_sum_claims
+from harness.verify.case_results import explanations, running_sum_declarations
 from harness.verify.cases import planned_cases
 from implementations import adopt
 from implementations.contract import Algorithm, Implementation
@@ -167,10 +167,10 @@ class Board:
         """
         explained: frozenset[Algorithm] | None = None
         for case in islice(self.where(compound.where), at_most):
-            claims = _explanations_of(compound, case)
-            if claims is None:
+            declarations = _explanations_of(compound, case)
+            if declarations is None:
                 continue
-            explained = claims if explained is None else explained & claims
+            explained = declarations if explained is None else explained & declarations
             if not explained and not self._is_false_alarm(case):
                 return case
         return None
@@ -250,10 +250,10 @@ def judge_compounds(
 
 def _explanations_of(compound: Mutant, case: Case) -> frozenset[Algorithm] | None:
     """Return the running sums that explain how ``compound`` fails a case; None if it does not."""
-    failed, claims = _failure_of_base(compound.name, case)
+    failed, declarations = _failure_of_base(compound.name, case)
     if any(part.reads_dy for part in compound.where):
         failed = failed - {"y"}  # y is right if the trigger reads dy
-    return claims if failed else None
+    return declarations if failed else None
 
 
 @cache
@@ -265,7 +265,7 @@ def _failure_of_base(base: str, case: Case) -> tuple[frozenset[str], frozenset[A
         return frozenset(), frozenset()
     # without an output that is beyond its bound, the result is wrong in another way
     wrong = frozenset(trial.outputs_beyond() or {"y"})
-    return wrong, frozenset(explanations(trial, running_sum_claims(target)))
+    return wrong, frozenset(explanations(trial, running_sum_declarations(target)))
 
 
 @cache

@@ -3,11 +3,11 @@
 A target that declares nothing is first held to the bound of PyTorch's own kernel, whose sums are
 trees. A loop that adds one element after another, einsum, and products with ones lose more on long
 rows and are right: a running sum of N elements makes N roundings. Results outside the first bound
-are therefore judged again by the claims below. If the claims explain every failure of a dtype, the
-target is held to the loosest of those that were needed.
+are therefore judged again as if the target had declared running sums. If such declarations explain
+every failure of a dtype, the target is held to the loosest of those that were needed.
 
-A claim explains a failure only by a finite bound. Two passes have one at any condition number
-(``beyond_limit`` in :mod:`harness.numerics.bounds`); Welford has none beyond its limit."""
+A declaration explains a failure only by a finite bound. Two passes have one at any condition number
+(``at_any_condition`` in :mod:`harness.numerics.bounds`); Welford has none beyond its limit."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ class Count:
 class CaseResults:
     """Every case that was tried; all counts are derived from them."""
 
-    claims: tuple[Implementation, ...] = ()
+    declarations: tuple[Implementation, ...] = ()
     """What the target could have declared, strictest first."""
     trials: list[Judged] = field(default_factory=list)
     """Without outputs."""
     catches: dict[Case, str] = field(default_factory=dict)
     """By failed case: what it is there to catch."""
     again: dict[Case, dict[Algorithm, Judged]] = field(default_factory=dict)
-    """By failed case: its outputs judged by the claims that explain them, strictest first."""
+    """By failed case: its outputs judged by the declarations that explain them, strictest first."""
 
     def add(self, judged: Judged, catches: str) -> None:
         """Add one case, and what it is there to catch."""
         case = judged.case
         self.trials.append(replace(judged, outputs=None, function=None))
         if judged.status not in _REFUSED | _RIGHT:
-            claims = () if case.dtype in self._unexplained_dtypes() else self.claims
-            self.again[case] = explanations(judged, claims)
+            declarations = () if case.dtype in self._unexplained_dtypes() else self.declarations
+            self.again[case] = explanations(judged, declarations)
             self.catches[case] = catches
 
     def _unexplained_dtypes(self) -> set[str]:
@@ -99,7 +99,7 @@ class CaseResults:
 
     @property
     def unexplained(self) -> list[Judged]:
-        """Failed cases of the dtypes in which no claim explains all of them."""
+        """Failed cases of the dtypes in which no declaration explains all of them."""
         return self._failed(is_explained=False)
 
     @property
@@ -107,13 +107,15 @@ class CaseResults:
         """Failed cases that running sums explain."""
         return self._failed(is_explained=True)
 
-    def claim_for(self, implementation: Implementation, dtype: str | None = None) -> Implementation:
+    def declaration_for(
+        self, implementation: Implementation, dtype: str | None = None
+    ) -> Implementation:
         """Return what the target is held to: its declaration or, if needed, running sums."""
         explained = self.explained
         if not any(dtype in {None, trial.case.dtype} for trial in explained):
             return implementation
         needed = {next(iter(self.again[trial.case])) for trial in explained}
-        loosest_first = reversed(self.claims)
+        loosest_first = reversed(self.declarations)
         return next((own for own in loosest_first if own.algorithm in needed), implementation)
 
     @property
@@ -125,7 +127,7 @@ class CaseResults:
     def counts(self, dtypes: tuple[str, ...]) -> tuple[Count, ...]:
         """Count the cases by dtype, by the bound of running sums where those explain them."""
         ended = Counter((trial.case.dtype, trial.status) for trial in self.trials)
-        for trial in self.explained:  # by the strictest claim that explains it
+        for trial in self.explained:  # by the strictest declaration that explains it
             again = next(iter(self.again[trial.case].values()))
             ended[trial.case.dtype, trial.status] -= 1
             ended[trial.case.dtype, again.status] += 1
@@ -174,7 +176,7 @@ def _bound_ratio(trial: Judged) -> float:
 # --- running sums ------------------------------------------------------------------------------
 
 
-def running_sum_claims(implementation: Implementation) -> tuple[Implementation, ...]:
+def running_sum_declarations(implementation: Implementation) -> tuple[Implementation, ...]:
     """Return what ``implementation`` could have declared, strictest first; none if it declares."""
     if implementation.declared:
         return ()
@@ -191,18 +193,18 @@ def running_sum_claims(implementation: Implementation) -> tuple[Implementation, 
     )
 
 
-def claimed_bound(claim: Implementation, case: Case) -> ErrorBound:
-    """Return the guarantee of ``claim``, as strict as the inputs of ``case`` allow.
+def declared_bound(declaration: Implementation, case: Case) -> ErrorBound:
+    """Return the error bound of ``declaration``, as strict as the inputs of ``case`` allow.
 
     A bound of N roundings would excuse a count of 4097 elements that is kept in float16.
     """
     if case.distribution == "normal" and case.hidden <= _MOST_RANDOM:
-        claim = replace(claim, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))
-    return replace(error_bound_of(claim, case), at_any_condition=True)
+        declaration = replace(declaration, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))
+    return replace(error_bound_of(declaration, case), at_any_condition=True)
 
 
-def explanations(judged: Judged, claims: Sequence[Implementation]) -> dict[Algorithm, Judged]:
-    """Judge wrong outputs again by each claim; return what the claims give that explain them."""
+def explanations(judged: Judged, declarations: Sequence[Implementation]) -> dict[Algorithm, Judged]:
+    """Judge wrong outputs by each declaration; return the results of those that explain them."""
     outputs, case = judged.outputs, judged.case
     if judged.status is not Status.WRONG or outputs is None:
         return {}
@@ -210,13 +212,15 @@ def explanations(judged: Judged, claims: Sequence[Implementation]) -> dict[Algor
         return {}  # no order of sums explains an unexpected NaN or infinity
     inputs, exact = exact_of(case)
     found = {}
-    for claim in claims:
-        ratios = bound_ratios(outputs, inputs, case, claimed_bound(claim, case), exact)
+    for declaration in declarations:
+        ratios = bound_ratios(outputs, inputs, case, declared_bound(declaration, case), exact)
         # a bound that is infinite where the first one is not explains nothing
         pairs = zip(ratios, judged.ratios, strict=True)
         is_as_finite = all(new.vacuous_elements <= old.vacuous_elements for new, old in pairs)
         if status_of(ratios) is not Status.WRONG and is_as_finite:
-            found[claim.algorithm] = Judged(case=case, status=status_of(ratios), ratios=ratios)
+            found[declaration.algorithm] = Judged(
+                case=case, status=status_of(ratios), ratios=ratios
+            )
     return found
 
 
@@ -273,7 +277,7 @@ def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
 def _strictest(implementation: Implementation, trials: list[Judged]) -> str | None:
     """Judge the same results by the bound of every algorithm, and return the strictest one met."""
     plain = replace(implementation, statistics_in_input_dtype=False)
-    claims = [
+    declarations = [
         replace(plain, algorithm=algorithm, reduction=reduction)
         for algorithm, reduction in _ALGORITHMS
     ]
@@ -282,13 +286,19 @@ def _strictest(implementation: Implementation, trials: list[Judged]) -> str | No
         if outputs is None:
             return None
         inputs, exact = exact_of(case)
-        claims = [
-            claim
-            for claim in claims
-            if status_of(bound_ratios(outputs, inputs, case, error_bound_of(claim, case), exact))
+        declarations = [
+            declaration
+            for declaration in declarations
+            if status_of(
+                bound_ratios(outputs, inputs, case, error_bound_of(declaration, case), exact)
+            )
             is not Status.WRONG
         ]
-    return f"{claims[0].algorithm} ({claims[0].reduction})" if trials and claims else None
+    return (
+        f"{declarations[0].algorithm} ({declarations[0].reduction})"
+        if trials and declarations
+        else None
+    )
 
 
 def _condition_limit(trials: list[Judged]) -> float | None:

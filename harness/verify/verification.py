@@ -22,7 +22,13 @@ from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.run.attempt import Judged, attempt
 from harness.run.call import ContractViolationError, ImplementationError, run_once
 from harness.run.integrity import TamperingError, Trusted, observed
-from harness.verify.case_results import GRADED_SHAPE, CaseResults, Grade, grade, running_sum_claims
+from harness.verify.case_results import (
+    GRADED_SHAPE,
+    CaseResults,
+    Grade,
+    grade,
+    running_sum_declarations,
+)
 from harness.verify.cases import PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
@@ -159,7 +165,7 @@ class Verification:
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
-        held = self.cases.claim_for(self.implementation)
+        held = self.cases.declaration_for(self.implementation)
         by_sums = "" if held is self.implementation else " by running sums"
         return Verdict(
             target=self.implementation.name,
@@ -254,7 +260,7 @@ class Verification:
             scope = replace(scope, has_gradient=False)
         self.scope = scope
         self.implementation = within_scope(target, scope)
-        self.cases = CaseResults(claims=running_sum_claims(self.implementation))
+        self.cases = CaseResults(declarations=running_sum_declarations(self.implementation))
         self._add(remarks)
 
     def _first_result(self, dtype: str) -> Outputs | None:
@@ -327,7 +333,7 @@ class Verification:
         options = self.options
         for dtype in self.cases.right_dtypes:
             case = self._first_case(dtype)
-            held = self.cases.claim_for(self.implementation, dtype)
+            held = self.cases.declaration_for(self.implementation, dtype)
             for finding in contract_findings(held, case, lambda: self.budget.left_s <= 0):
                 self._add([finding])
                 self.on_progress(self.verdict)
@@ -346,7 +352,7 @@ class Verification:
                 self.grades.append(grade(self.implementation, dtype, options.device))
         if options.huge_bytes is not None and self.cases.right_dtypes:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
-            held = self.cases.claim_for(self.implementation, narrow)
+            held = self.cases.declaration_for(self.implementation, narrow)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown
             most_bytes = min(options.huge_bytes, free_bytes or options.huge_bytes)
             self.findings += huge_findings(held, self._first_case(narrow), most_bytes)

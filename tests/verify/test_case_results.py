@@ -9,18 +9,18 @@ import running_sums
 from harness.records import Case, Status
 from harness.records.finding import Severity
 from harness.run.attempt import Judged
-from harness.verify.case_results import CaseResults, running_sum_claims
+from harness.verify.case_results import CaseResults, running_sum_declarations
 from implementations import Algorithm, adopt
 
 CASE = Case(implementation="target", shape=(3, 1000))
 PLAIN = adopt(running_sums.two_passes, "plain")
-CLAIMS = running_sum_claims(PLAIN)
+DECLARATIONS = running_sum_declarations(PLAIN)
 CATCHES = "a mistake"
 
 
 @dataclass
 class Again:
-    """A wrong case, and its outputs judged by other claims."""
+    """A wrong case, and its outputs judged by other declarations."""
 
     judged: Judged
     by: dict[Algorithm, Judged]
@@ -32,14 +32,14 @@ def trial(status: Status, dtype: str = "float32", **axes: int) -> Judged:
 
 
 def wrong(dtype: str = "float32", **again: Status) -> Again:
-    """A wrong case, with its status by the bounds of other claims."""
+    """A wrong case, with its status by the bounds of other declarations."""
     case = replace(CASE, dtype=dtype)
     by = {Algorithm(name): Judged(case=case, status=status) for name, status in again.items()}
     return Again(Judged(case=case, status=Status.WRONG, reason="far off"), by)
 
 
 def results(*trials: Judged | Again) -> CaseResults:
-    made = CaseResults(claims=CLAIMS)
+    made = CaseResults(declarations=DECLARATIONS)
     for number, trial in enumerate(trials):
         judged = trial if isinstance(trial, Judged) else trial.judged
         case = replace(judged.case, seed=number)
@@ -86,21 +86,23 @@ def test_a_case_without_a_bound_for_running_sums_is_out_of_guarantee() -> None:
     assert found.right_dtypes == ("float32",)
 
 
-def test_the_strictest_claim_that_explains_all_is_taken() -> None:
+def test_the_strictest_declaration_that_explains_all_is_taken() -> None:
     both = wrong(two_pass=Status.OK, welford=Status.OK)
     found = results(both, wrong("float64", welford=Status.OK), both)
     dtypes = ("float32", "float64")
     assert [finding.dtypes for finding in found.findings()] == [dtypes]
-    assert {found.claim_for(PLAIN, dtype).algorithm for dtype in dtypes} == {Algorithm.WELFORD}
+    assert {found.declaration_for(PLAIN, dtype).algorithm for dtype in dtypes} == {
+        Algorithm.WELFORD
+    }
 
 
 def test_a_dtype_without_failures_is_held_to_the_declaration() -> None:
     found = results(wrong(two_pass=Status.OK), trial(Status.OK, "float64"))
-    assert found.claim_for(PLAIN, "float64") is PLAIN
-    assert found.claim_for(PLAIN, "float32").algorithm is Algorithm.TWO_PASS
+    assert found.declaration_for(PLAIN, "float64") is PLAIN
+    assert found.declaration_for(PLAIN, "float32").algorithm is Algorithm.TWO_PASS
 
 
-def test_one_case_that_no_claim_explains_leaves_all_of_its_dtype_failed() -> None:
+def test_one_case_that_no_declaration_explains_leaves_all_of_its_dtype_failed() -> None:
     explained = wrong("float64", two_pass=Status.OK)
     found = results(wrong(two_pass=Status.OK, welford=Status.OK), wrong(), explained)
     assert [finding.dtypes for finding in found.findings()][-1] == ("float64",)
@@ -109,5 +111,5 @@ def test_one_case_that_no_claim_explains_leaves_all_of_its_dtype_failed() -> Non
     assert found.right_dtypes == ("float64",)
 
 
-def test_a_declaration_leaves_no_other_claims() -> None:
-    assert running_sum_claims(replace(PLAIN, declared=True)) == ()
+def test_a_declaration_leaves_no_other_bounds() -> None:
+    assert running_sum_declarations(replace(PLAIN, declared=True)) == ()

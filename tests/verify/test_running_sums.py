@@ -18,7 +18,12 @@ from harness.records import Case, Status
 from harness.records.finding import RemarkKind
 from harness.run.attempt import Judged, attempt
 from harness.verify import verify, verify_case
-from harness.verify.case_results import CaseResults, claimed_bound, explanations, running_sum_claims
+from harness.verify.case_results import (
+    CaseResults,
+    declared_bound,
+    explanations,
+    running_sum_declarations,
+)
 from harness.verify.result import Verdict
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
@@ -52,7 +57,7 @@ def judged(target: Implementation, case: Case = CASE) -> Judged:
 
 
 def explained_by(trial: Judged, target: Implementation) -> dict[Algorithm, Judged]:
-    return explanations(trial, running_sum_claims(target))
+    return explanations(trial, running_sum_declarations(target))
 
 
 def test_a_plain_running_sum_is_a_layer_norm() -> None:
@@ -141,13 +146,13 @@ def test_an_infinite_bound_explains_nothing() -> None:
     target = adopt(clamped.fresh(), "clamped")
     trial = judged(target, LONG)
     assert (trial.status, explained_by(trial, target)) == (Status.WRONG, {})
-    looser = claimed_bound(running_sum_claims(PLAIN)[-1], LONG)
+    looser = declared_bound(running_sum_declarations(PLAIN)[-1], LONG)
     assert looser.algorithm is Algorithm.WELFORD
     assert looser.condition_limit(4097) < 1e4 < error_bound_of(PLAIN, LONG).condition_limit(4097)
 
 
-def test_different_claims_may_explain_different_cases() -> None:
-    state = CaseResults(claims=running_sum_claims(PLAIN))
+def test_different_declarations_may_explain_different_cases() -> None:
+    state = CaseResults(declarations=running_sum_declarations(PLAIN))
     trial = judged(PLAIN)
     again = explained_by(trial, PLAIN)
     for seed, algorithm in enumerate((Algorithm.TWO_PASS, Algorithm.WELFORD)):
@@ -155,4 +160,4 @@ def test_different_claims_may_explain_different_cases() -> None:
         state.add(replace(trial, case=case), "")
         state.again[case] = {algorithm: again[algorithm]}
     assert state.unexplained == []
-    assert state.claim_for(PLAIN, "float32").algorithm is Algorithm.WELFORD
+    assert state.declaration_for(PLAIN, "float32").algorithm is Algorithm.WELFORD

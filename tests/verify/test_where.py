@@ -21,7 +21,7 @@ from harness.verify.cases import QUICKEST, planned_cases
 from harness.verify.diagnosis import conditions_of_failures, fact_of
 from implementations import native
 
-Claim = Callable[[SimpleNamespace], bool]
+Fails = Callable[[SimpleNamespace], bool]
 """Of a case and its facts."""
 
 
@@ -49,7 +49,7 @@ def shows(seen: SimpleNamespace) -> bool:
     return not is_constant and seen.case.parameters != "zero_weight"
 
 
-def found(fails: Claim, shown_by: Claim = shows) -> set[Condition] | None:
+def found(fails: Fails, shown_by: Fails = shows) -> set[Condition] | None:
     def attempt(case: Case) -> Judged | None:
         if not case.rows * case.hidden:
             return None
@@ -190,7 +190,7 @@ def test_a_target_that_is_wrong_everywhere_has_a_trigger_without_conditions() ->
 
 
 def test_two_mistakes_have_nothing_in_common() -> None:
-    is_either: Claim = lambda seen: seen.case.hidden > 1024 or not seen.is_contiguous  # noqa: E731
+    is_either: Fails = lambda seen: seen.case.hidden > 1024 or not seen.is_contiguous  # noqa: E731
     assert found(is_either) is None
 
 
