@@ -111,7 +111,7 @@ def record_mutants(**_: object) -> Iterator[Row]:
             yield result(f"{mutant.name} {dtype}{mode}", is_found, by, FULL if mode else FIRST)
     for right in RIGHT:
         by = verdict(right, DTYPES, fail_fast=True)
-        yield result(f"right: {right.name}", by["outcome"] == "layer_norm", by, FULL)
+        yield result(f"right: {right.name}", by["outcome"] == "right", by, FULL)
 
 
 # --- verdicts -------------------------------------------------------------------------

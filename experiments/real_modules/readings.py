@@ -67,7 +67,7 @@ def agreement(reading: Reading, verdict: Mapping[str, Any]) -> str:
     if outcome == "not_verified":
         return ""
     if reading.computes == "LayerNorm":
-        wanted = "wrong" if reading.wrong else "layer_norm"
+        wanted = "wrong" if reading.wrong else "right"
         if outcome != wanted:
             return f"read as a LayerNorm, the verdict is {outcome}"
         if reading.axis not in (verdict["axes"] or "").replace("trailing", "last"):

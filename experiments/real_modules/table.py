@@ -119,7 +119,7 @@ def _kernel_verdict(verdict: Entry | None) -> str:
         if each["kind"] not in _HIDDEN_OF_KERNELS and "InterpreterError" not in each["text"]
     ]
     if verdict["outcome"] != "wrong":
-        outcome = verdict["outcome"].replace("layer_norm", "a LayerNorm").replace("_", " ")
+        outcome = verdict["outcome"].replace("right", "a LayerNorm").replace("_", " ")
         return _plain("; ".join([outcome, *remarks[:2]]))
     # the interpreter keeps its state in globals: two threads disturb each other there
     violations = [text for text in verdict["violations"] if "thread" not in text]

@@ -12,6 +12,10 @@ class Severity(StrEnum):
 
     WRONG = "wrong"
     """A valid call has a wrong result or a side effect: the target is no LayerNorm."""
+    INACCURATE = "inaccurate"
+    """The function is LayerNorm, but some results keep too few digits."""
+    RAISES = "raises"
+    """A call that models make raises; under --strict it fails the target."""
     REMARK = "remark"
     """What a user should know; it does not make a LayerNorm wrong."""
     LIMIT = "limit"
@@ -25,9 +29,9 @@ class Finding:
     """One fact about a target."""
 
     kind: str
-    """Of WRONG, the contract check that failed, or the status of a failed case; of REMARK, a
-    :class:`RemarkKind`; of LIMIT, "declined", "raised" or "left_out"; of CAUSE, "mistake" or
-    "trigger"."""
+    """Of WRONG, the contract check that failed, or the status of a failed case; of INACCURATE, the
+    looser bound that holds; of RAISES, the axis of the call; of REMARK, a :class:`RemarkKind`; of
+    LIMIT, "declined", "raised" or "left_out"; of CAUSE, "mistake" or "trigger"."""
     severity: Severity
     text: str
     """For the user; of REMARK and a mistake, the end of a sentence that begins with "it"."""

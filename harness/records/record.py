@@ -141,12 +141,15 @@ class DeviceState:
 
 
 class Status(StrEnum):
-    """How a case ended. Only cases of the first three have complete measurements."""
+    """How a case ended. Only cases of the first four have complete measurements."""
 
     OK = "ok"
     """Ran, within its error bound."""
+    INACCURATE = "inaccurate"
+    """Ran, outside its error bound, but within that of the same algorithm with its statistics or
+    sums in a narrower dtype, or with its sums added one after the other."""
     WRONG = "wrong"
-    """Ran, outside its error bound, or not finite where the exact result is finite."""
+    """Ran, outside all of these bounds, or not finite where the exact result is finite."""
     OUT_OF_GUARANTEE = "out_of_guarantee"
     """Ran, where its algorithm guarantees nothing: the bound is vacuous. Not a pass."""
     UNSUPPORTED = "unsupported"
@@ -162,7 +165,7 @@ class Status(StrEnum):
 
     @property
     def is_measured(self) -> bool:
-        return self is Status.OK or self is Status.WRONG or self is Status.OUT_OF_GUARANTEE
+        return self in {Status.OK, Status.INACCURATE, Status.WRONG, Status.OUT_OF_GUARANTEE}
 
     @property
     def is_failure(self) -> bool:
@@ -171,8 +174,8 @@ class Status(StrEnum):
 
 
 BAD_FIRST = (
-    Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.OUT_OF_GUARANTEE,
-    Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.OK,
+    Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR, Status.INACCURATE,
+    Status.OUT_OF_GUARANTEE, Status.OUT_OF_MEMORY, Status.UNSUPPORTED, Status.OK,
 )  # fmt: skip
 """Statuses in the order in which they need attention."""
 

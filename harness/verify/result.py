@@ -73,8 +73,10 @@ class VerifyOptions:
 class Outcome(StrEnum):
     """The result of a verification."""
 
-    LAYER_NORM = "layer_norm"
+    RIGHT = "right"
     """Every result was right within the target's scope."""
+    INACCURATE = "inaccurate"
+    """The function is LayerNorm, but some results keep too few digits."""
     WRONG = "wrong"
     """A valid call gave a wrong result, or changed something else."""
     NOT_VERIFIED = "not_verified"
@@ -161,12 +163,14 @@ class Verdict:
         if self.is_wrong:
             return Outcome.WRONG
         is_verified = self.ok > 0 and any(count.is_verified for count in self.counts)
-        return Outcome.LAYER_NORM if is_verified and not self.ended else Outcome.NOT_VERIFIED
+        if not is_verified or self.ended:
+            return Outcome.NOT_VERIFIED
+        return Outcome.INACCURATE if self.of(Severity.INACCURATE) else Outcome.RIGHT
 
     @property
     def passed(self) -> bool:
-        """Whether the outcome is a LayerNorm."""
-        return self.outcome is Outcome.LAYER_NORM
+        """Whether the outcome is right."""
+        return self.outcome is Outcome.RIGHT
 
     @property
     def is_wrong(self) -> bool:

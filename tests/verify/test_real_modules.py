@@ -113,7 +113,7 @@ def test_a_true_layer_norm_passes_within_its_scope(right: Right) -> None:
     verdict = verify(right.target, quick=True, dtypes=("float32",), fail_fast=True, **right.options)
     assert [each.reason for each in verdict.failures] == []
     assert verdict.violations == ()
-    assert verdict.outcome is Outcome.LAYER_NORM
+    assert verdict.outcome is Outcome.RIGHT
     assert verdict.scope is not None
     assert (verdict.scope.axes, verdict.scope.eps) == (right.axes, right.eps)
     assert verdict.scope.taken("affine") == right.affines

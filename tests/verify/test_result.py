@@ -19,15 +19,15 @@ FAILED = Count(dtype="float32", ok=8, failed=1)
 @pytest.mark.parametrize(
     ("changes", "outcome"),
     [
-        ({}, Outcome.LAYER_NORM),
+        ({}, Outcome.RIGHT),
         ({"counts": (FAILED,)}, Outcome.WRONG),
         ({"findings": (VIOLATION,)}, Outcome.WRONG),
         ({"counts": (Count(dtype="float32", out_of_guarantee=9),)}, Outcome.NOT_VERIFIED),
         ({"counts": (Count(dtype="float32", ok=1, declined=1),)}, Outcome.NOT_VERIFIED),
         ({"ended": "was interrupted"}, Outcome.NOT_VERIFIED),
         ({"ended": "was interrupted", "counts": (FAILED,)}, Outcome.WRONG),
-        ({"left": 3}, Outcome.LAYER_NORM),
-        ({"findings": (remark(RemarkKind.RAISES, "so"),)}, Outcome.LAYER_NORM),
+        ({"left": 3}, Outcome.RIGHT),
+        ({"findings": (remark(RemarkKind.RAISES, "so"),)}, Outcome.RIGHT),
     ],
 )
 def test_the_outcome_follows_from_the_findings(
@@ -35,7 +35,7 @@ def test_the_outcome_follows_from_the_findings(
 ) -> None:
     verdict = replace(RIGHT, **changes)  # type: ignore[arg-type]
     assert verdict.outcome is outcome
-    assert verdict.passed is (outcome is Outcome.LAYER_NORM)
+    assert verdict.passed is (outcome is Outcome.RIGHT)
     assert verdict.is_wrong is (outcome is Outcome.WRONG)
 
 
