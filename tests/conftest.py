@@ -9,10 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A failure must be the same on every machine, and a slow machine is not a failure.
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # depends on what else the machine does
+)
 settings.load_profile("repeatable")
 
 
