@@ -13,6 +13,7 @@ from harness.records.text import count, seconds_text
 from harness.store import to_plain
 from harness.verify.case_results import Count, Grade
 from harness.verify.cases import DEFAULT, QUICKEST
+from harness.verify.example import Example
 from harness.verify.scope import AFFINE_WORDS, Scope
 from implementations import CallOptions
 
@@ -100,6 +101,8 @@ class Verdict:
     """The known function that it computes instead, such as "RMSNorm"."""
     findings: tuple[Finding, ...] = ()
     """Of failed cases the smallest, smallest first; of causes the best first."""
+    example: Example | None = None
+    """The smallest example of what is wrong; of an inaccurate target, the worst case."""
     counts: tuple[Count, ...] = ()
     """For each requested dtype, in order."""
     left: int = 0
