@@ -50,6 +50,11 @@ class UnsupportedError(Exception):
     """The implementation does not support these arguments; the message says why."""
 
 
+def install_extra(name: str) -> str:
+    """Return how to install an extra of this project, which no package index has."""
+    return f"pip install -e '.[{name}]' in a checkout of layernorm-bench"
+
+
 class Algorithm(StrEnum):
     """How mean and variance are computed; the bound on the rounding error depends on it."""
 

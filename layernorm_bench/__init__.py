@@ -151,17 +151,19 @@ def pytest_configure(config: pytest.Config) -> None:
                 f"{_IMPLEMENTATION} and {_DEVICE} need a sweep: add one, such as {_SWEEP} quick"
             )
         return
-    if not config.pluginmanager.hasplugin("benchmark"):
-        raise pytest.UsageError(
-            f"{_SWEEP} needs pytest-benchmark, which is not installed, or switched off: "
-            "pip install 'layernorm-bench[pytest]'"
-        )
     try:
         _check_packages()
     except ImportError as error:
         raise pytest.UsageError(str(error)) from error
-    from harness.cli.pytest_sweep import SweepTests
     from harness.records.refusal import Refusal
+    from harness.records.text import install_extra
+
+    if not config.pluginmanager.hasplugin("benchmark"):
+        raise pytest.UsageError(
+            f"{_SWEEP} needs pytest-benchmark, which is not installed, or switched off: "
+            f"{install_extra('pytest')}"
+        )
+    from harness.cli.pytest_sweep import SweepTests
 
     # an option in an ini file must not hide the other tests
     typed = any(str(argument).startswith(_SWEEP) for argument in config.invocation_params.args)

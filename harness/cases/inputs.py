@@ -141,7 +141,7 @@ def _parameters(case: Case, dtype: torch.dtype) -> tuple[Tensor | None, Tensor |
     drawn = (
         standard_normal(1, case.hidden, _generator(case, name))[0] for name in ("weight", "bias")
     )
-    weight, bias = (each.to(dtype) for each in PARAMETERS[case.parameters](*drawn))
+    weight, bias = (values.to(dtype) for values in PARAMETERS[case.parameters](*drawn))
     return (
         weight if case.affine in {Affine.BOTH, Affine.WEIGHT} else None,
         bias if case.affine in {Affine.BOTH, Affine.BIAS} else None,

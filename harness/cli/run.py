@@ -31,7 +31,7 @@ from harness.cli.options import (
 )
 from harness.cli.results import write_page
 from harness.records.refusal import Refusal
-from harness.records.text import count
+from harness.records.text import count, install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,7 +165,7 @@ def _fleet(on: str | None) -> AbstractContextManager[Fleet | RayFleet]:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "ray":
                 raise
-            raise Refusal("--on ray needs Ray: pip install 'layernorm-bench[ray]'") from error
+            raise Refusal(f"--on ray needs the extra ray: {install_extra('ray')}") from error
         return RayFleet(on or None)
     from harness.run import fleet
 

@@ -1,6 +1,6 @@
 """Measure the latency of several calls in turn, so that disturbances affect all of them alike.
 
-Sampling is divided into epochs, of 25 ms for three arms and 17 ms for two. In each epoch the inputs
+Sampling is divided into epochs of about 8 ms per arm. In each epoch the inputs
 get a new random address, since a process's luck with one address would not average out; every
 arm is called untimed; and then the arms are sampled in random order, about 200 us per sample.
 Sampling stops when the interval of the ratio to the reference is narrow enough, or at a cap; the

@@ -56,6 +56,11 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
+def install_extra(name: str) -> str:
+    """Return how to install an extra of this project, which no package index has."""
+    return f"pip install -e '.[{name}]' in a checkout of layernorm-bench"
+
+
 def suggest(name: str, known: Sequence[str]) -> str:
     """Return "; did you mean 'native'?" for the known name nearest to ``name``, or nothing."""
     near = get_close_matches(name, known, n=1)

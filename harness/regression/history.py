@@ -25,7 +25,7 @@ import numpy as np
 from harness.records import Case, Environment, Estimate, Latency, Mode, Record, Run
 from harness.records.metrics import Metric, metrics_in
 from harness.records.refusal import NotMeasuredError, Refusal
-from harness.records.text import count
+from harness.records.text import count, install_extra
 from harness.regression.baseline import merged_processes
 from harness.regression.changes import holds_elsewhere
 from harness.regression.latency_judge import COMPARED_WITH
@@ -53,7 +53,7 @@ __all__ = [
 
 _MOST_RECORDS = 1_000_000  # about 4 GB as objects; the trends of so many are not read by anyone
 TREND_METRICS = {metric.heading("trend"): metric for metric in metrics_in("trend")}
-MISSING_DETECTOR = "change points need ruptures: pip install 'layernorm-bench[history]'"
+MISSING_DETECTOR = f"change points need the extra history: {install_extra('history')}"
 LEAST_RUNS = 8  # simulated: 5 false changes per 100 unchanged series of 8 runs, 8 of 6 runs
 _LEAST_SEGMENT = 2  # runs: a single run that differs is no change
 # In units of the variance and of log(runs). Simulated with normal noise: 2 false changes per 100

@@ -53,8 +53,7 @@ class Limits:
     """Least move of their median in standard deviations of the fresh processes."""
 
 
-# Simulated over processes recorded on a shared machine, with five fresh ones. Of 1000 checks of
-# unchanged cases 24 were suspects and 0.03 failed; of short calls 5 % slower 97 % failed.
+# Trade-offs between false failures and small changes; experiments/gates measures both.
 AGAINST_BASELINE = Limits(
     suspect=log1p(0.03),
     least=log1p(0.04),
@@ -66,9 +65,7 @@ AGAINST_BASELINE = Limits(
 BASELINE_PROCESSES = 10  # a confirmation has to exceed their maximum
 CONFIRMING_PROCESSES = 5  # as in the simulations
 
-# Simulated over recorded processes of unchanged code, with eight epochs in the first look and
-# without the limit for each process, the rule gives no false failure in 100,000 short calls, and 2
-# in 100,000 long ones.
+# Trade-offs between false failures and small changes; experiments/gates measures both.
 IN_TURN = Limits(
     suspect=log1p(0.01),  # half of the least effect that can fail
     least=log1p(0.02),  # twice the measured ratio of two functions of equal speed

@@ -1,4 +1,4 @@
-"""Call an implementation and collect its outputs: the only place that catches any exception."""
+"""Call an implementation and collect its outputs; any exception is one of the implementation."""
 
 from __future__ import annotations
 

@@ -232,13 +232,13 @@ def _run(commands: Sequence[list[str]]) -> list[tuple[int, bytes, bytes]]:
         for process in running:
             process.kill()
             process.wait()
-    return [(each.returncode, *output) for each, output in zip(running, outputs, strict=True)]
+    return [(process.returncode, *output) for process, output in zip(running, outputs, strict=True)]
 
 
 def _first(complaint: bytes) -> str:
     """Return the first line of a compiler's output that contains "error", else its last line."""
     lines = [
-        text for each in complaint.decode(errors="replace").splitlines() if (text := each.strip())
+        text for line in complaint.decode(errors="replace").splitlines() if (text := line.strip())
     ]
-    errors = [each for each in lines if "error" in each.lower()]
+    errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines[-1:] or ["no message"])[0]

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from implementations.contract import Algorithm, Param, Reduction
+from implementations.contract import Algorithm, Param, Reduction, install_extra
 from implementations.peers import xla
 from implementations.peers.peer import ALL_DTYPES, Package, peer
 
-PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), "pip install 'layernorm-bench[flax]'")
+PACKAGE = Package("flax", ("flax", *xla.JAX.distributions), install_extra("flax"))
 _SOURCE = "https://flax.readthedocs.io/en/latest/api_reference/flax.linen/layers.html"
 
 

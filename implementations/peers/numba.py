@@ -10,10 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Param, Reduction, UnsupportedError
+from implementations.contract import (
+    Algorithm,
+    Param,
+    Reduction,
+    UnsupportedError,
+    install_extra,
+)
 from implementations.peers.peer import Package, peer
 
-PACKAGE = Package("numba", ("numba",), "pip install 'layernorm-bench[numba]'")
+PACKAGE = Package("numba", ("numba",), install_extra("numba"))
 
 
 @peer(

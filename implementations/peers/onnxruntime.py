@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Param, Reduction
+from implementations.contract import Algorithm, Param, Reduction, install_extra
 from implementations.peers.peer import Package, peer
 
-PACKAGE = Package(
-    "onnxruntime", ("onnxruntime", "onnx"), "pip install 'layernorm-bench[onnxruntime]'"
-)
+PACKAGE = Package("onnxruntime", ("onnxruntime", "onnx"), install_extra("onnxruntime"))
 # numbers of onnx.TensorProto.DataType, as the format fixes them
 _ELEMENT_TYPES = {torch.float32: 1, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16}
 _OPSET = 17  # the first with LayerNormalization

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Param, Reduction
+from implementations.contract import Algorithm, Param, Reduction, install_extra
 from implementations.peers.peer import Package, environment, peer
 
-PACKAGE = Package("openvino", ("openvino",), "pip install 'layernorm-bench[openvino]'")
+PACKAGE = Package("openvino", ("openvino",), install_extra("openvino"))
 _TYPES = {
     torch.float16: "f16",
     torch.bfloat16: "bf16",

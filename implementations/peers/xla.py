@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from implementations.contract import Param, UnsupportedError, requires_gradient
+from implementations.contract import Param, UnsupportedError, install_extra, requires_gradient
 from implementations.peers.peer import Package, environment
 
-JAX = Package("jax", ("jax", "jaxlib"), "pip install 'layernorm-bench[jax]'")
+JAX = Package("jax", ("jax", "jaxlib"), install_extra("jax"))
 _POOL = "NPROC"  # XLA reads the size of its thread pool from it
 
 Formula = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Calls of foreign code, whose exceptions of any kind are caught here and nowhere else."""
+"""Calls of foreign code, such as constructors, which may raise any exception."""
 
 from __future__ import annotations
 

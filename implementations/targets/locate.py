@@ -26,26 +26,26 @@ def locate(where: str) -> object:
     Raises:
         LocateError: it cannot be imported, or has no such attribute.
     """
-    place, _, attribute = where.rpartition(":")
+    source, _, attribute = where.rpartition(":")
     try:
-        module = _module_from_file(Path(place)) if place.endswith(".py") else _module(place)
+        module = _module_from_file(Path(source)) if source.endswith(".py") else _module(source)
     except LocateError:
         raise
     except Exception as error:  # foreign code may raise anything
         is_missing = isinstance(error, ModuleNotFoundError)
-        searched = f"; looked in {_searched_for(place)}" if is_missing else ""
+        searched = f"; looked in {_searched_for(source)}" if is_missing else ""
         raise LocateError(f"cannot import: {type(error).__name__}: {error}{searched}") from error
     value: object = module
     for name in attribute.split("."):
         if not hasattr(value, name):
-            raise LocateError(f"{place} has no {attribute!r}{_public(module)}")
+            raise LocateError(f"{source} has no {attribute!r}{_public(module)}")
         value = getattr(value, name)
     return value
 
 
-def _searched_for(place: str) -> str:
+def _searched_for(source: str) -> str:
     """Return the folder of the target, and those of installed packages."""
-    own = _root_of(Path(place).resolve())[0] if place.endswith(".py") else Path.cwd()
+    own = _root_of(Path(source).resolve())[0] if source.endswith(".py") else Path.cwd()
     installed = [folder for folder in sys.path if Path(folder).name == "site-packages"]
     return " and ".join(dict.fromkeys([str(own), *installed]))
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import UnsupportedError
+from implementations.contract import UnsupportedError, install_extra
 from implementations.triton import layout as layouts
 from implementations.triton.layout import Layout
 
@@ -51,7 +51,7 @@ def kernels(name: str, x: Tensor, rows: int, hidden: int) -> Any:
 def imported(name: str) -> tuple[Any, bool]:
     """Return a module of kernels, and whether Triton interprets them."""
     if find_spec("triton") is None:
-        raise UnsupportedError("needs triton: pip install 'layernorm-bench[triton]'")
+        raise UnsupportedError(f"needs triton: {install_extra('triton')}")
     triton = import_module("triton")
     if tuple(map(int, triton.__version__.split(".")[:2])) < _OLDEST:
         raise UnsupportedError(
@@ -95,10 +95,10 @@ def leaves(layout: Layout, hidden: int, *matrices: Tensor, grouped: bool = False
     if layout.columns <= layouts.SHORT and not grouped:
         return {"LEAVES": layout.columns, "NEIGHBOURS": True}
     aligned = not any(
-        each.data_ptr() % 16 or each.stride(0) % 16 or hidden % 16 for each in matrices
+        matrix.data_ptr() % 16 or matrix.stride(0) % 16 or hidden % 16 for matrix in matrices
     )
-    each = 16 // matrices[0].element_size() if aligned else layouts.LEAVES_APART
-    return {"LEAVES": min(each, layout.columns), "NEIGHBOURS": aligned}
+    per_thread = 16 // matrices[0].element_size() if aligned else layouts.LEAVES_APART
+    return {"LEAVES": min(per_thread, layout.columns), "NEIGHBOURS": aligned}
 
 
 def bits(eps: float) -> int:

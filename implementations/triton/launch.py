@@ -118,8 +118,8 @@ def backward(
         parts = layouts.gradient_parts(rows, hidden, available)
     else:
         parts = layout.grid(rows, available)
-    wanted = [each if each.numel() else None for each in (dweight, dbias)]
-    sums = moments.new_empty((sum(each is not None for each in wanted), parts, hidden))
+    wanted = [gradient if gradient.numel() else None for gradient in (dweight, dbias)]
+    sums = moments.new_empty((sum(gradient is not None for gradient in wanted), parts, hidden))
     matrices = as_matrix(dy, rows, hidden), as_matrix(x, rows, hidden)
     given = {
         "dy_ptr": matrices[0],

@@ -49,7 +49,7 @@ class Layout:
 
 
 def _by_columns(*layouts: Layout) -> dict[int, Layout]:
-    return {each.columns: each for each in layouts}
+    return {layout.columns: layout for layout in layouts}
 
 
 # By bytes per element, then by columns. Rows shorter than the shortest entry share a tile of that

@@ -108,8 +108,8 @@ def gradients_of_blocks(
     dweight_lost = tl.zeros((1, COLUMNS), WIDE)
     dbias = tl.zeros((1, COLUMNS), WIDE)
     dbias_lost = tl.zeros((1, COLUMNS), WIDE)
-    for each in tl.range(tl.program_id(1), rows, tl.num_programs(1), num_stages=STAGES):
-        row = tl.cast(each, tl.int64)
+    for index in tl.range(tl.program_id(1), rows, tl.num_programs(1), num_stages=STAGES):
+        row = tl.cast(index, tl.int64)
         dy = tl.load(dy_ptr + row * dy_stride + columns, mask=inside, other=0.0).to(WIDE)
         if dx_ptr is not None or dweight_parts_ptr is not None:
             x = tl.load(x_ptr + row * x_stride + columns, mask=inside, other=0.0).to(WIDE)

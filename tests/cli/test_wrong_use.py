@@ -11,6 +11,8 @@ from commanding import IS_RECENT, ONE, call, complaint
 from fake_device import LocalFleet
 from golden import assert_golden
 
+from harness.records.text import install_extra
+
 RUN = (
     "--shape 4xx", "--shape=-1x3", "--shape 1e9x1e9", "--shape 1000000000x1000000000",
     "--shape 4x4,,5x5", "--shape 4x4,(2,3)",
@@ -96,7 +98,7 @@ def test_where_ray_is_not_installed_the_command_that_installs_it_is_named(
     for name in ("harness.run.ray_fleet",):
         monkeypatch.delitem(sys.modules, name, raising=False)
     line = complaint("run", *ONE, "--on", "ray")
-    assert line == "--on ray needs Ray: pip install 'layernorm-bench[ray]'"
+    assert line == f"--on ray needs the extra ray: {install_extra('ray')}"
     assert not Path("mine.jsonl").exists()
 
 

@@ -8,11 +8,13 @@ import pytest
 from harness.records.text import (
     bytes_text,
     count,
+    install_extra,
     percent_text,
     seconds_text,
     shape_text,
     ulp_text,
 )
+from implementations import contract
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,8 @@ def test_a_quantity_has_few_digits_and_its_unit(
 def test_one_is_singular() -> None:
     assert (count(1, "case"), count(2000, "case")) == ("1 case", "2,000 cases")
     assert count(2, "match", "matches") == "2 matches"
+
+
+def test_harness_and_implementations_name_an_extra_alike() -> None:
+    assert install_extra("ray") == contract.install_extra("ray")
+    assert "pip install -e '.[ray]'" in install_extra("ray")

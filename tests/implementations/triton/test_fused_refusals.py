@@ -23,7 +23,7 @@ def _uncached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_triton_the_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arguments, "find_spec", lambda name: None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'layernorm-bench\[triton\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install -e '\.\[triton\]'"):
         norm(torch.zeros(2, 8), (8,))
 
 
