@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
-from math import floor, inf, isinf, isnan, log10
+from math import floor, inf, isfinite, isinf, isnan, log10
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from harness.records import Status
@@ -193,7 +194,7 @@ class Text:
     kind: ClassVar[str] = "text"
     text: str
     style: str = ""
-    """``title``, ``note`` (one of a list), or none."""
+    """``title``, ``note`` (one of a list), ``code`` (a command), or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,15 +279,21 @@ def _words(cell: Cell) -> str:
 # --- terminal ------------------------------------------------------------------------------------
 
 
-def show(document: Document, stream: TextIO | None = None) -> None:
-    """Print a document, by default on standard output; rows with a status are yellow."""
+def show(document: Document, stream: TextIO | None = None, *, most: float = inf) -> None:
+    """Print a document, by default on standard output; rows with a status are yellow.
+
+    Args:
+        document: what to print.
+        stream: where to print it.
+        most: characters per line; a narrower terminal has its own width.
+    """
     from rich.console import Console
     from rich.text import Text as Line
 
     stream = stream or sys.stdout
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     # a pipe has no width: the table is as wide as its longest row, so that nothing is cut
-    width = console.width if stream.isatty() else inf
+    width = min(console.width if stream.isatty() else inf, most)
     for line, style in terminal_lines(document, width):
         console.print(Line(line, style), soft_wrap=True)
 
@@ -294,19 +301,51 @@ def show(document: Document, stream: TextIO | None = None) -> None:
 def terminal_lines(document: Document, width: float = inf) -> Iterator[tuple[str, str]]:
     """Yield lines and their styles; each row of a table too wide has two lines.
 
-    Figures are left out.
+    Texts and facts are wrapped. Figures are left out.
     """
     for block in document:
         match block:
+            case Text(style="code"):
+                yield from ((line, "") for line in _wrapped(block.text, width, end=" \\"))
             case Text():
-                yield (f"note: {block.text}" if block.style == "note" else block.text), ""
+                text = f"note: {block.text}" if block.style == "note" else block.text
+                yield from ((line, "") for line in _wrapped(text, width))
             case Facts():
                 yield from ((line, "") for line in filter(None, [block.title]))
-                yield from ((f"  {name}: {value}", "") for name, value in block.pairs)
+                names = max((len(name) for name, _ in block.pairs), default=0) + 5
+                for name, value in block.pairs:
+                    beside = f"  {name}".ljust(names)
+                    yield from ((line, "") for line in _wrapped(value, width, beside, " " * names))
             case Table():
                 yield from ((line, "") for line in filter(None, [block.title]))
                 yield from _terminal_table(block, width)
                 yield from ((line, "") for line in filter(None, [block.caption]))
+
+
+def _wrapped(
+    text: str, width: float, first: str = "", rest: str = "  ", end: str = ""
+) -> list[str]:
+    """Return the lines of a text, broken between words; ``end`` is that of a broken line.
+
+    Args:
+        text: what to break.
+        width: characters per line; a longer word has a line of its own.
+        first: what precedes the first line.
+        rest: what precedes each of the others.
+        end: what follows each line but the last.
+    """
+    if not isfinite(width):
+        return [f"{first}{text}"]
+    # no word is broken: paths, and options of commands, have hyphens
+    lines = wrap(
+        text,
+        max(int(width) - len(end), len(first) + 20),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [*(f"{line}{end}" for line in lines[:-1]), *lines[-1:]] or [first.rstrip()]
 
 
 def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
@@ -358,13 +397,15 @@ def markdown(document: Document, *, limit_bytes: float = inf, rest: str = "") ->
     lines: list[str] = []
     for block, following in zip(document, [*document[1:], None], strict=True):
         match block:
+            case Text(style="code"):
+                lines += ["```", block.text, "```", ""]
             case Text():
                 mark = {"title": "## ", "note": "- "}.get(block.style, "")
                 in_list = mark == "- " and getattr(following, "style", "") == "note"
                 lines += [mark + escaped(block.text), *([] if in_list else [""])]
             case Facts():
                 pairs = (f"- {escaped(name)}: {escaped(value)}" for name, value in block.pairs)
-                lines += [f"### {escaped(block.title)}", "", *pairs, ""]
+                lines += [*([f"### {escaped(block.title)}", ""] if block.title else []), *pairs, ""]
             case Table():
                 lines += _markdown_table(block)
     room = limit_bytes - _SPARE_BYTES

@@ -47,12 +47,12 @@ def test_terminal() -> None:
         (" a|b_c/4x8   wrong    1 KiB", "yellow"),
         ("    a longer reason", "yellow"),
         ("machine", ""),
-        ("  CPU: Imaginary*", ""),
+        ("  CPU   Imaginary*", ""),
     ]
 
 
 def test_on_a_narrow_terminal_the_id_has_a_line_of_its_own() -> None:
-    assert [line for line, _ in terminal_lines(DOCUMENT, width=20)][4:] == [
+    assert [line for line, _ in terminal_lines(DOCUMENT, width=20)][5:] == [
         "  latency  memory",
         "native/4x8",
         "  1.2 µs   128 B",
@@ -60,8 +60,28 @@ def test_on_a_narrow_terminal_the_id_has_a_line_of_its_own() -> None:
         "  wrong    1 KiB",
         "    a longer reason",
         "machine",
-        "  CPU: Imaginary*",
+        "  CPU   Imaginary*",
     ]
+
+
+def test_texts_facts_and_commands_are_wrapped_between_words() -> None:
+    document = (
+        Text("the longest-of-words of a text that is wrapped"),
+        Facts("", (("x", "a value that needs several lines"), ("output", "y"))),
+        Text("layernorm-bench verify mine.py:norm --quick", "code"),
+        Text(""),
+    )
+    assert [line for line, _ in terminal_lines(document, width=32)] == [
+        "the longest-of-words of a text",
+        "  that is wrapped",
+        "  x        a value that needs",
+        "           several lines",
+        "  output   y",
+        "layernorm-bench verify \\",
+        "  mine.py:norm --quick",
+        "",
+    ]
+    assert markdown(document[2:3]).startswith("```\nlayernorm-bench verify mine.py:norm --quick\n")
 
 
 def test_markdown() -> None:
