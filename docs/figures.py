@@ -1,10 +1,11 @@
-"""The tables of figures in README.md and docs/, made from the published results.
+"""The tables of figures in the documentation, made from the published results.
 
     python docs/figures.py            name the tables that are stale; exit code 1 if there are any
     python docs/figures.py --write    write them anew
 
 A table stands between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``. Tables of an
-experiment are those that its own ``--report`` prints.
+experiment are those that its own ``--report`` prints, on the experiment's page; a page of docs/
+shows at most five of their rows beside the claim that they support.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "experiments").rglob("*.md")),
+)
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n\n).*?(\n*<!-- end of figures -->)", re.DOTALL)
 EXPERIMENTS = (
     "timers", "gates", "estimates", "detection_limits", "history", "red_team", "sizes", "faults",
@@ -105,6 +110,11 @@ def compare_fail_tables() -> str:
     return report([Row(**row) for row in _rows("compare_fail")])
 
 
+def compare_fail_rows() -> str:
+    """Return how often this option fails unchanged code on a quiet machine."""
+    return next(part for part in compare_fail_tables().split("\n\n") if part.startswith("|"))
+
+
 def coverage_tables() -> str:
     """Return what experiments/estimates/interval_coverage.py reports."""
     from interval_coverage import Row, report
@@ -160,6 +170,106 @@ def history_tables() -> str:
     return report([Row(**row) for row in _rows("history_detection")])
 
 
+def timer_rows() -> str:
+    """Return the errors of five timers where the true ratio is known or nearly known."""
+    states = [
+        {
+            row["timer"]: row
+            for row in _tables(_sections(timer_report(), f"Errors in %, {state}"))[0]
+        }
+        for state in ("quiet", "loaded")
+    ]
+    timers = {
+        "harness-0.3": "layernorm-bench, at most 0.3 s",
+        "alternating-steady": "a loop that alternates each millisecond",
+        "blocked-1.0-steady": "torch: `blocked_autorange`, 1 s per function",
+        "pytest-benchmark-median": "pytest-benchmark, median",
+        "timeit": "timeit",
+    }
+    lines: list[tuple[str, ...]] = [
+        ("timer", "seconds", "A/A, quiet", "A/A, loaded", "5 %, quiet", "5 %, loaded")
+    ]
+    for timer, name in timers.items():
+        cells = [
+            state.get(timer, {}).get(pair, "not measured").partition(" (")[0]
+            for pair in ("aa", "slower")
+            for state in states
+        ]
+        lines.append((name, states[0][timer]["seconds"], *cells))
+    return _table(lines)
+
+
+def gate_rows() -> str:
+    """Return what `ab` failed falsely and what it found."""
+    unchanged, planted, *_ = _tables(gate_tables())
+    lines: list[tuple[str, ...]] = [
+        ("machine", "unchanged cases that failed", "3 % slower", "10 % slower", "others")
+    ]
+    for row in unchanged:
+        machine = row["machine"]
+        found = {line["planted"]: line["found"] for line in planted if line["machine"] == machine}
+        counts = [map(int, found[name].split(" of ")) for name in OTHER_CHANGES]
+        others = " of ".join(str(sum(numbers)) for numbers in zip(*counts, strict=True))
+        failed = f"{row['cases that failed']} of {row['cases judged']}"
+        lines.append((machine, failed, found["0.03 slower"], found["0.10 slower"], others))
+    return _table(lines)
+
+
+def coverage_rows() -> str:
+    """Return the coverage of intervals across at most five processes."""
+    return _rows_named(
+        coverage_tables(),
+        [f"{spread}, at most 5" for spread in ("as recorded", "spread 0.5%", "spread 1.0%")]
+        + [f"spread {spread}%, at most 5" for spread in ("2.0", "3.0")],
+    )
+
+
+def uneven_rows() -> str:
+    """Return which slow calls are found, of calls that are sampled one by one."""
+    *_, table = _tables(uneven_tables())
+    shown = (
+        ("2 pays", "1.5"),
+        ("2 pays", "2"),
+        ("4 pays", "2"),
+        ("16 pays", "2"),
+        ("64 pays", "2"),
+    )
+    columns = ("one call in", "true time / fast calls", "found", "reported / true")
+    lines = [
+        tuple(row[column] for column in columns)
+        for row in table
+        if row["calls per sample"] == "1"
+        and (row["one call in"], row["true time / fast calls"]) in shown
+    ]
+    return _table([columns, *lines])
+
+
+def history_rows() -> str:
+    """Return how often the detector in use is right, on series of 20 runs."""
+    report = _sections(history_tables(), "The detector in use")
+    noises = ("steady", "heavy tails", "drift, speed", "drift, time")
+    return _rows_named(report, [f"20, {noise}" for noise in noises])
+
+
+def limits_by_algorithm() -> str:
+    """Return the detection limits of the algorithms in float32."""
+    names = ("recentred", "two_pass", "one_pass", "welford", "shifted")
+    return _rows_named(detection_limit_tables(), [f"{name}, float32" for name in names])
+
+
+def limits_by_distribution() -> str:
+    """Return the detection limits of a target that declares nothing, for five distributions."""
+    names = ["normal", "offset_1e2", "offset_1e4", "outlier", "offset_1e6"]
+    return _rows_named(detection_limit_tables(), names)
+
+
+def limits_by_gradient() -> str:
+    """Return the detection limits of a target that declares nothing, for five output gradients."""
+    names = ["shifted_normal", "ones", "few_rows", "one_row", "one_column"]
+    return _rows_named(detection_limit_tables(), names)
+
+
+OTHER_CHANGES = ("bfloat16 statistics", "variance over N-1", "extra copy")
 TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "copy": copy_table,
@@ -176,6 +286,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": size_table,
     "many-files": query_table,
     "driver-kills": kills_table,
+    "timer-rows": timer_rows,
+    "gate-rows": gate_rows,
+    "compare-fail-rows": compare_fail_rows,
+    "coverage-rows": coverage_rows,
+    "uneven-rows": uneven_rows,
+    "history-rows": history_rows,
+    "limits-by-algorithm": limits_by_algorithm,
+    "limits-by-distribution": limits_by_distribution,
+    "limits-by-gradient": limits_by_gradient,
 }
 
 
@@ -219,6 +338,28 @@ def _sections(text: str, *headings: str) -> str:
             found += [part, table]
     assert len(found) == 2 * len(headings), headings
     return "\n\n".join(found)
+
+
+def _tables(text: str) -> list[list[dict[str, str]]]:
+    """Return the rows of each table in a text, as cells by heading."""
+    found = []
+    for part in text.split("\n\n"):
+        if part.startswith("|"):
+            heads, _, *rows = [
+                [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()
+            ]
+            found.append([dict(zip(heads, row, strict=True)) for row in rows])
+    return found
+
+
+def _rows_named(text: str, names: list[str]) -> str:
+    """Return the rows of a table whose first cell is one of these names, in their order."""
+    for table in _tables(text):
+        rows = {next(iter(row.values())): row for row in table}
+        if names[0] in rows:
+            lines = [tuple(rows[name].values()) for name in names]
+            return _table([tuple(table[0]), *lines])
+    raise LookupError(names)
 
 
 def _table(lines: list[tuple[str, ...]]) -> str:

@@ -7,6 +7,7 @@ in a page is replaced by a table made from the code. Stale figures stop the buil
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from harness.cli import main
 from harness.store import record_schema
@@ -31,7 +33,12 @@ COPIED = {
     "published/cpu.html": ROOT / "reports" / "published" / "cpu.html",
     "published/history.html": ROOT / "reports" / "published" / "history.html",
     "published/real-modules.md": ROOT / "reports" / "published" / "real-modules.md",
-    "experiments.md": ROOT / "experiments" / "README.md",
+    "experiments/index.md": ROOT / "experiments" / "README.md",
+    **{
+        f"experiments/{path.parent.name}.md": path
+        for path in sorted((ROOT / "experiments").glob("*/README.md"))
+    },
+    "cpu_recentred.md": ROOT / "implementations" / "cpu" / "README.md",
     "changelog.md": ROOT / "CHANGELOG.md",
 }
 LISTED = ("presets", "workloads", "distributions", "layouts", "grad_outputs", "parameters")
@@ -53,11 +60,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Replace each ``<!-- generated: NAME -->`` by its table, and links that leave docs/."""
-    for name, path in COPIED.items():
-        markdown = markdown.replace(f"](../{path.relative_to(ROOT)}", f"]({name}")
-    markdown = markdown.replace("](../docs/", "](")  # in pages from elsewhere
+    here = page.file.src_uri
+    folder = COPIED.get(here, DOCS / here).parent
+    pages = {path: name for name, path in COPIED.items()}
+
+    def link_of_site(link: re.Match[str]) -> str:
+        target = (folder / link[1]).resolve()
+        name = pages.get(target, posixpath.relpath(target, DOCS))
+        is_outside = name.startswith("..")
+        return link[0] if is_outside else f"]({posixpath.relpath(name, posixpath.dirname(here))}"
+
+    markdown = re.sub(r"\]\((?!\w+:)([^)#\s]+)", link_of_site, markdown)
     for name, make in GENERATED.items():
         marker = f"<!-- generated: {name} -->"
         if marker in markdown:

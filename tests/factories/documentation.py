@@ -10,7 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (
+    README,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "implementations/cpu/README.md")),
+    *(path for folder in ("docs", "experiments") for path in sorted((ROOT / folder).rglob("*.md"))),
+)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"\n\n((?: {4}\S.*\n)+)")  # code, where it follows an empty line
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
