@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -161,10 +160,10 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
 def _print_comparison(comparison: Comparison, form: str) -> None:
     from harness.report.changes import MOST_ROWS, comparison_as_plain, document_of_comparison
     from harness.report.ci import LIMIT_BYTES, summary_of_comparison
-    from harness.report.document import markdown, show
+    from harness.report.document import json_text, markdown, show
 
     if form == "json":
-        click.echo(json.dumps(comparison_as_plain(comparison)))
+        click.echo(json_text(comparison_as_plain(comparison)))
     elif form == "markdown":
         click.echo(markdown(summary_of_comparison(comparison), limit_bytes=LIMIT_BYTES))
     else:

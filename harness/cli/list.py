@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
@@ -92,7 +91,9 @@ def list_(kind: str, as_json: bool) -> None:
     kinds = CATALOGUE if kind == "all" else {kind: CATALOGUE[kind]}
     catalogue = {name: entries() for name, entries in kinds.items()}
     if as_json:
-        click.echo(json.dumps(catalogue))
+        from harness.report import document
+
+        click.echo(document.json_text(catalogue))
         return
     for name, entries in catalogue.items():
         if kind == "all":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -86,7 +85,7 @@ def choose(
     """
     from harness.report import choice
     from harness.report.choice_code import python_lines
-    from harness.report.document import markdown, show
+    from harness.report.document import json_text, markdown, show
     from harness.selection import Requirements
     from harness.selection import choose as choose_among
     from harness.selection.workload import choose_for_workload, find_workload
@@ -100,7 +99,7 @@ def choose(
     of_workload = choose_for_workload(wanted, found) if wanted else ()
     evidence = list(choice.evidence_lines(found, [run.name for run in runs]))
     if form == "json":
-        click.echo(json.dumps(choice.choices_as_json(found, of_workload, evidence)))
+        click.echo(json_text(choice.choices_as_json(found, of_workload, evidence)))
     elif form == "python":
         click.echo("\n".join(python_lines(found, of_workload, [*evidence, *found.notes])))
     else:
@@ -319,7 +318,7 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
     """
     from harness.regression.history import TREND_METRICS, query_history
     from harness.report.changes import document_of_history, history_as_plain
-    from harness.report.document import show
+    from harness.report.document import json_text, show
 
     found, trend = query_history(folder, TREND_METRICS[metric], pattern=pattern, **wanted)
     if not trend.series:
@@ -328,7 +327,7 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
             f"{metric}; `layernorm-bench history {folder} --last 1` has the cases of the last run"
         )
     if as_json:
-        click.echo(json.dumps(history_as_plain(found, trend), allow_nan=False))
+        click.echo(json_text(history_as_plain(found, trend)))
     else:
         show(document_of_history(found, trend))
 
@@ -347,6 +346,7 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Exit code 0: written. 2: a file cannot be read, or two files have different results of a case
     in one environment. 3: the files hold no record.
     """
+    from harness.report.document import json_text
     from harness.store import merge as merge_files
 
     run = Run(
@@ -360,7 +360,7 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     missing = merged.planned - merged.records
     if as_json:
         outcome = {"results": out, **asdict(merged), "missing": missing}
-        click.echo(json.dumps(outcome, default=str))  # paths as text
+        click.echo(json_text(outcome))
         return
     where = count(merged.environments, "environment")
     click.echo(f"results: {out}, {count(merged.records, 'case')} in {where}")

@@ -143,9 +143,14 @@ class Case:
         The first five axes are always included. The others are included only if they differ from
         their default (for ``param_dtype``: ``dtype``), so that a new axis changes no existing id.
         """
+        return "/".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the id is made of."""
         shape = "x".join(map(str, self.shape))
         always = (self.implementation, self.direction, shape, self.dtype, self.distribution)
-        return "/".join((*always, *self.settings()))
+        return (*always, *self.settings())
 
     def settings(self) -> tuple[str, ...]:
         """Return the settings that differ from their default, as the id writes them."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import isfinite, log
+from math import log
 from typing import TYPE_CHECKING, Any
 
 from harness.records import Estimate
 from harness.records.metrics import Metric
-from harness.records.text import as_speed, count, percent_text, speed_interval_text
+from harness.records.text import as_speed, count, percent_text, speed_interval_text, speed_text
 from harness.regression import Change, ChangeKind, Comparison
 from harness.regression.history import (
     LEAST_RUNS,
@@ -30,6 +30,7 @@ from harness.report.document import (
     Panel,
     Table,
     Text,
+    case_cell,
     columns,
     name_of,
     number,
@@ -91,7 +92,7 @@ def _row(change: Change, *alike: Change) -> tuple[Cell, ...]:
     more = f" (and {count(len(alike), 'more case')})" if alike else ""
     speed = DASH if change.ratio is None else speed_interval_text(as_speed(change.ratio))
     return (
-        Cell(change.case.id, is_long=True),
+        case_cell(change.case),
         number(speed),
         Cell(f"{change.reason}{more}", is_long=True),
     )
@@ -112,7 +113,7 @@ def gate_verdicts(data: PageData) -> tuple[Block, ...]:
 
 
 def comparison_as_plain(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as values that JSON can hold; infinite ends of intervals become null."""
+    """Return a comparison as plain values."""
     return {
         "baseline": comparison.baseline,
         "head": comparison.head,
@@ -126,10 +127,6 @@ def comparison_as_plain(comparison: Comparison) -> dict[str, Any]:
 def _change_as_plain(change: Change) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(change)
     del plain["severity"]  # of use for the order alone
-    if change.ratio is not None:
-        plain["ratio"] = {
-            name: value if isfinite(value) else None for name, value in plain["ratio"].items()
-        }
     return {"id": change.case.id, **plain}
 
 
@@ -206,7 +203,7 @@ def _notes(history: History, trend: Trend) -> list[str]:
 
 def _value_text(metric: Metric, value: float) -> str:
     # gates judge changes of a few percent, so a speed has three decimals
-    return f"{value:.3f}" if metric.unit == "speed" else metric.write(value)
+    return speed_text(value, decimals=3) if metric.unit == "speed" else metric.write(value)
 
 
 def _estimate_text(metric: Metric, value: Estimate) -> str:
@@ -234,13 +231,12 @@ def _series_table(trend: Trend, most_rows: int) -> Table:
     has_others = len({series.environment for series in trend.series}) > 1
     rows = []
     for series in trend.series[:most_rows]:
-        where = f", {series.environment}" if has_others else ""
         values = series.values
         rows.append((
-            Cell(f"{series.case.id}{where}", is_long=True),
-            Cell(_bars([value.value for value in values])),
-            number(_value_text(metric, values[0].value)),
+            case_cell(series.case, series.environment if has_others else ""),
             number(_estimate_text(metric, values[-1])),
+            number(_value_text(metric, values[0].value)),
+            Cell(_bars([value.value for value in values]), is_long=True),
             number(f"{len(values)}"),
             number(DASH if series.spread is None else f"±{percent_text(series.spread)}"),
             number(f"{len(series.changes)}"),
@@ -250,11 +246,9 @@ def _series_table(trend: Trend, most_rows: int) -> Table:
     return Table(
         name="series",
         title=f"Every series of {_name(metric)}: {len(trend.series):,}",
-        caption="Runs that cannot be compared, such as of another machine, have a series of their "
-        f"own.{more if left else ''}",
-        columns=columns(
-            "case", "trend", "first#", "last#", "runs#", "noise between runs#", "changes#"
-        ),
+        caption="Noise is between runs. Runs that cannot be compared, such as of another "
+        f"machine, have a series of their own.{more if left else ''}",
+        columns=columns("case", "last#", "first#", "trend", "runs#", "noise#", "changes#"),
         rows=tuple(rows),
         is_folded=True,
     )
@@ -290,7 +284,7 @@ def _change_table(trends: list[Trend], most_rows: int) -> Block:
         columns=columns("Case", "Metric", "Change", "Commits", "Files"),
         rows=tuple(
             (
-                Cell(series.case.id, is_long=True),
+                case_cell(series.case),
                 Cell(_name(metric).replace("-", " ")),
                 Cell(_change_text(metric, change), is_long=True, is_strong=change.is_worse),
                 Cell(change.commits, link=change.first.commit_url),
@@ -331,7 +325,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
 
 
 def history_as_plain(history: History, trend: Trend) -> dict[str, Any]:
-    """Return a history as values that JSON can hold."""
+    """Return a history as plain values."""
     return {
         "folder": str(history.folder),
         "metric": _name(trend.metric),

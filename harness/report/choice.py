@@ -499,7 +499,7 @@ _AXES = (
 def choices_as_json(
     choices: Choices, workload_choices: Sequence[WorkloadChoice] = (), evidence: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return choices as values that JSON can hold: None where a number is unknown or infinite."""
+    """Return choices as plain values: None where a number is unknown."""
     plain: dict[str, Any] = {
         "complete": choices.is_complete,
         "evidence": evidence,
@@ -513,7 +513,7 @@ def choices_as_json(
     }
     if workload_choices:
         plain["workload"] = [_workload_plain(choice) for choice in workload_choices]
-    return {name: _finite(value) for name, value in plain.items()}
+    return plain
 
 
 def _choice_plain(choice: Choice) -> dict[str, Any]:
@@ -580,13 +580,3 @@ def _workload_plain(choice: WorkloadChoice) -> dict[str, Any]:
             for candidate in choice.candidates
         ],
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return plain values, with None for numbers that are not finite."""
-    value = to_plain(value)
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value

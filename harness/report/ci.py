@@ -21,7 +21,7 @@ from harness.records.metrics import brief, metrics_in
 from harness.records.text import count, in_words
 from harness.regression import ChangeKind, Comparison
 from harness.report.changes import document_of_comparison, verdict
-from harness.report.document import Cell, Document, Table, Text
+from harness.report.document import Cell, Document, Table, Text, case_cell
 from harness.store import Results
 
 __all__ = [
@@ -67,7 +67,7 @@ def summary_of_run(results: Results, name: str) -> Document:
         bad |= is_bad
         rows = tuple(
             (
-                Cell(record.case.id),
+                case_cell(record.case),
                 *(Cell(metric.text(record, interval=metric.unit == "speed")) for metric in metrics),
                 Cell(record.reason),
             )

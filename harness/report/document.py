@@ -2,7 +2,8 @@
 
 Three functions render a document: :func:`show` in a terminal, :func:`markdown` and :func:`html`.
 Each escapes in its own way, in one place; nothing else knows a format. JSON is made of the values
-themselves, not of their texts. Importing this module takes neither matplotlib nor pandas.
+themselves, not of their texts, by :func:`json_text`. Importing this module takes neither matplotlib
+nor pandas.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from html import escape
 from importlib.resources import files
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from harness.records import Status
+from harness.records import Case, Status
 from harness.records.text import count, in_words
+from harness.store import to_plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment as Templates
@@ -43,17 +45,20 @@ __all__ = [
     "Section",
     "Table",
     "Text",
+    "case_cell",
     "columns",
     "definitions",
     "escaped",
     "heading",
     "html",
+    "json_text",
     "markdown",
     "name_of",
     "number",
     "pill",
     "power_of_ten",
     "rounded",
+    "script_json",
     "show",
     "templates",
     "terminal_lines",
@@ -121,6 +126,14 @@ class Cell:
     """Whether the text is to be typed, and is drawn in letters of equal width."""
     heat: float | None = None
     """From -1, the worst, to 1, the best, drawn as the cell's colour; 0 has none."""
+    parts: tuple[str, ...] = ()
+    """What the text is made of, if a terminal may leave out the parts that all rows have."""
+
+
+def case_cell(case: Case, environment: str = "") -> Cell:
+    """Make a cell that names a case; a terminal shows what differs between the rows."""
+    parts = (*case.parts, *filter(None, [environment]))
+    return Cell(", ".join(filter(None, [case.id, environment])), is_long=True, parts=parts)
 
 
 def number(text: str, note: str = "", title: str = "") -> Cell:
@@ -279,7 +292,11 @@ def _words(cell: Cell) -> str:
 # --- terminal ------------------------------------------------------------------------------------
 
 
-def show(document: Document, stream: TextIO | None = None, *, most: float = inf) -> None:
+_WIDEST = 100  # characters. Trade-off: longer lines of text are hard to read
+_UNBROKEN = re.compile(r"`[^`]*`|\[[^\[\]]{,30}\]")  # commands and intervals stay on one line
+
+
+def show(document: Document, stream: TextIO | None = None, *, most: int = _WIDEST) -> None:
     """Print a document, by default on standard output; rows with a status are yellow.
 
     Args:
@@ -292,40 +309,37 @@ def show(document: Document, stream: TextIO | None = None, *, most: float = inf)
 
     stream = stream or sys.stdout
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    # a pipe has no width: the table is as wide as its longest row, so that nothing is cut
-    width = min(console.width if stream.isatty() else inf, most)
+    width = min(console.width, most) if stream.isatty() else most
     for line, style in terminal_lines(document, width):
         console.print(Line(line, style), soft_wrap=True)
 
 
-def terminal_lines(document: Document, width: float = inf) -> Iterator[tuple[str, str]]:
-    """Yield lines and their styles; each row of a table too wide has two lines.
+def terminal_lines(document: Document, width: int = _WIDEST) -> Iterator[tuple[str, str]]:
+    """Yield lines of at most ``width`` characters, unless a word is longer, and their styles.
 
     Texts and facts are wrapped. Figures are left out.
     """
     for block in document:
         match block:
             case Text(style="code"):
-                yield from ((line, "") for line in _wrapped(block.text, width, end=" \\"))
+                yield from _wrapped(block.text, width, end=" \\")
             case Text():
-                text = f"note: {block.text}" if block.style == "note" else block.text
-                yield from ((line, "") for line in _wrapped(text, width))
+                note = "note: " if block.style == "note" else ""
+                yield from _wrapped(f"{note}{block.text}", width)
             case Facts():
-                yield from ((line, "") for line in filter(None, [block.title]))
+                yield from _wrapped(block.title, width) if block.title else ()
                 names = max((len(name) for name, _ in block.pairs), default=0) + 5
                 for name, value in block.pairs:
-                    beside = f"  {name}".ljust(names)
-                    yield from ((line, "") for line in _wrapped(value, width, beside, " " * names))
+                    yield from _wrapped(value, width, f"  {name}".ljust(names), " " * names)
             case Table():
-                yield from ((line, "") for line in filter(None, [block.title]))
                 yield from _terminal_table(block, width)
-                yield from ((line, "") for line in filter(None, [block.caption]))
+                yield from _wrapped(block.caption, width) if block.caption else ()
 
 
 def _wrapped(
-    text: str, width: float, first: str = "", rest: str = "  ", end: str = ""
-) -> list[str]:
-    """Return the lines of a text, broken between words; ``end`` is that of a broken line.
+    text: str, width: int, first: str = "", rest: str = "  ", *, end: str = "", style: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a text, broken between words, and their style.
 
     Args:
         text: what to break.
@@ -333,40 +347,71 @@ def _wrapped(
         first: what precedes the first line.
         rest: what precedes each of the others.
         end: what follows each line but the last.
+        style: of the lines.
     """
-    if not isfinite(width):
-        return [f"{first}{text}"]
-    # no word is broken: paths, and options of commands, have hyphens
-    lines = wrap(
-        text,
-        max(int(width) - len(end), len(first) + 20),
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [*(f"{line}{end}" for line in lines[:-1]), *lines[-1:]] or [first.rstrip()]
+    for paragraph in text.splitlines() or [""]:
+        *lines, last = wrap(
+            _UNBROKEN.sub(lambda found: found[0].replace(" ", "\xa0"), paragraph),
+            max(width - len(end), len(first) + 20),
+            initial_indent=first,
+            subsequent_indent=rest,
+            # no word is broken: paths, and options of commands, have hyphens
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [first.rstrip()]
+        for line in (*(f"{line}{end}" for line in lines), last):
+            yield line.replace("\xa0", " "), style
 
 
-def _terminal_table(table: Table, width: float) -> Iterator[tuple[str, str]]:
-    """Yield a table; if its rows are too wide, each has its first cell on a line of its own."""
-    cells = [[_words(cell) for cell in row] for row in table.shown_rows]
+def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
+    """Yield a table; what has no room beside the other cells has lines of its own.
+
+    Long cells stand below the others, or the first cell stands above them, once for the rows that
+    share it, or both.
+    """
+    common, names = _names(table.shown_rows)
+    cells = [
+        [name, *map(_words, row[1:])] for name, row in zip(names, table.shown_rows, strict=True)
+    ]
     heads = [column.text for column in table.columns]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    is_beside = sum(2 + size for size in widths) + 1 <= width
-    first, indent = (0, " ") if is_beside else (1, "  ")
+    sizes = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    every = list(range(len(heads)))
+    long = [at for at in every[1:] if any(row[at].is_long for row in table.shown_rows)]
+    short = [at for at in every if at not in long]
+    layouts = [(every, []), (short, long), (every[1:], []), (short[1:], long)]
+    shown, below = next(
+        (one for one in layouts if sum(sizes[at] + 2 for at in one[0]) <= width + 1), layouts[-1]
+    )
+    is_grouped = 0 not in shown
+    indent = "  " if is_grouped else " "
 
     def line(row: Sequence[str]) -> str:
-        pairs = zip(row[first:], widths[first:], strict=True)
-        return indent + "  ".join(f"{text:<{size}}" for text, size in pairs)
+        return f"{indent}{'  '.join(f'{row[at]:<{sizes[at]}}' for at in shown)}".rstrip()
 
+    if title := ", ".join(filter(None, [table.title, common and f"all {common}"])):
+        yield from _wrapped(title, width)
     if any(heads):
-        yield line(heads).rstrip(), ""
+        yield line(heads), ""
+    group = None
     for row, texts in zip(table.shown_rows, cells, strict=True):
-        notes = "\n".join(cell.note for cell in row if cell.note)
         style = "yellow" if any(cell.status for cell in row) else ""
-        for text in (*texts[:first], line(texts), *(f"    {note}" for note in notes.splitlines())):
-            yield text.rstrip(), style
+        if is_grouped and texts[0] != group:
+            group = texts[0]
+            yield group, "bold"
+        yield line(texts), style
+        for text in [*(texts[at] for at in below), *(cell.note for cell in row)]:
+            if text not in {"", DASH}:
+                yield from _wrapped(text, width, "    ", "      ", style=style)
+
+
+def _names(rows: Sequence[Sequence[Cell]]) -> tuple[str, list[str]]:
+    """Return the parts that all first cells share, and their texts without these."""
+    first = [row[0] for row in rows]
+    shared = set.intersection(*(set(cell.parts[1:]) for cell in first)) if len(rows) > 1 else set()
+    names = ["/".join(part for part in cell.parts if part not in shared) for cell in first]
+    if not shared or len(set(names)) < len(names):  # of cases in several environments
+        return "", list(map(_words, first))
+    return "/".join(part for part in first[0].parts if part in shared), names
 
 
 # --- Markdown ------------------------------------------------------------------------------------
@@ -522,3 +567,33 @@ def with_terms(text: str) -> Markup:
 
     # the text has no entity that is a term
     return Markup(re.sub(rf"\b(?:{words})\b", linked, escape(text), flags=re.IGNORECASE))
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """Return values as JSON: null for a number that is NaN or infinite, text for a path."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    value = to_plain(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def script_json(data: object) -> str:
+    """Return JSON that can be put inside a script element.
+
+    Raises:
+        ValueError: a number is NaN or infinite, which JSON cannot hold.
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    # "<" could end the element; the two separators end a line in old scripts
+    for character in ("<", "\u2028", "\u2029"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

@@ -7,7 +7,6 @@ github-action-benchmark gets time as the ratio to the reference timed in turn wi
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from io import StringIO
@@ -17,7 +16,7 @@ from typing import Any
 from harness.records import Case, Record, Status
 from harness.records.metrics import metrics_in
 from harness.report.ci import LIMIT_BYTES, junit_of_run, summary_of_run
-from harness.report.document import markdown
+from harness.report.document import json_text, markdown
 from harness.store import Results
 
 __all__ = ["AS_TEXT", "bencher_metrics", "csv_columns", "csv_table", "smaller_is_better"]
@@ -98,7 +97,7 @@ def smaller_is_better(results: Results) -> str | None:
             range_text = {"range": f"± {half:.3g}"} if isfinite(half) else {}
             title = f"{record.case.id}: {name}"
             entries.append({"name": title, "unit": unit, "value": value, **range_text})
-    return json.dumps(entries, indent=1, allow_nan=False) + "\n" if entries else None
+    return json_text(entries, indent=1) + "\n" if entries else None
 
 
 def bencher_metrics(results: Results) -> str | None:
@@ -116,7 +115,7 @@ def bencher_metrics(results: Results) -> str | None:
             cases.setdefault(record.case.id, {})[name] = {
                 end: number * factor for end, number in named if isfinite(number)
             }
-    return json.dumps(cases, indent=1, allow_nan=False) + "\n" if cases else None
+    return json_text(cases, indent=1) + "\n" if cases else None
 
 
 def _charted(record: Record) -> Iterator[tuple[str, tuple[str, list[float]]]]:

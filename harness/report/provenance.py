@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -37,6 +36,7 @@ from harness.report.document import (
     definitions,
     number,
     pill,
+    script_json,
 )
 from harness.report.frame import PageData, groups, worst
 from harness.selection import CLOSE_RATIO
@@ -222,19 +222,6 @@ def case_data(data: PageData, most: int = MOST_ROWS) -> dict[str, Any]:
             if shown[name].notna().any()
         },
     }
-
-
-def script_json(data: object) -> str:
-    """Return JSON that can be put inside a script element.
-
-    Raises:
-        ValueError: a number is NaN or infinite, which JSON cannot hold.
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    # "<" could end the element; the two separators end a line in old scripts
-    for character in ("<", "\u2028", "\u2029"):
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def command_rest(record: Record) -> str:

@@ -22,8 +22,9 @@ from harness.cli.options import SweepChoice, given_axes
 from harness.cli.run import run
 from harness.records import Affine, Autograd, Case, Direction, Mode
 from harness.report import build_page
+from harness.report.document import script_json
 from harness.report.frame import gather
-from harness.report.provenance import case_data, command_rest, script_json
+from harness.report.provenance import case_data, command_rest
 from harness.store import Results
 
 PLAIN = Case(implementation="two_pass", shape=(64, 768))

@@ -52,7 +52,7 @@ def test_terminal() -> None:
 
 
 def test_on_a_narrow_terminal_the_id_has_a_line_of_its_own() -> None:
-    assert [line for line, _ in terminal_lines(DOCUMENT, width=20)][5:] == [
+    assert [line for line, _ in terminal_lines(DOCUMENT, width=24)][4:] == [
         "  latency  memory",
         "native/4x8",
         "  1.2 µs   128 B",

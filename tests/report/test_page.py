@@ -21,10 +21,10 @@ from harness.records import Mode, Status
 from harness.records.refusal import Refusal
 from harness.report import build_page, write_report
 from harness.report.changes import gate_verdicts, how_it_changed
-from harness.report.document import heading
+from harness.report.document import heading, script_json
 from harness.report.frame import gather
 from harness.report.page import SECTIONS
-from harness.report.provenance import case_data, script_json
+from harness.report.provenance import case_data
 from harness.store import Results
 
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
