@@ -190,7 +190,7 @@ time_budget_option = option(
 )
 max_condition_option = option(
     "--max-condition",
-    "require right results on inputs with a condition number up to K; inf for all inputs",
+    "which inputs count: those with a condition number up to K; inf for all inputs",
     Number(min=1),
     default=DEFAULT_MAX_CONDITION,
     metavar="K",

@@ -165,7 +165,7 @@ def run_case(runner: CaseRunner, case: Case, benchmark: BenchmarkFixture | None)
     """Verify ``case``, time it with ``benchmark`` if it is ok, and turn its status into an outcome.
 
     Unsupported and out of memory are skips, out of guarantee is an expected failure, and every
-    other status than ok is a failure.
+    other status than ok, inaccurate among them, is a failure.
     """
     threads = torch.get_num_threads()
     timed: list[Inputs] = []

@@ -36,7 +36,7 @@ from harness.records import Run
 from harness.records.metrics import metrics_in
 from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count
-from harness.selection import FILTERS
+from harness.selection import FILTERS, Accuracy
 
 if TYPE_CHECKING:
     from harness.cli.options import Command
@@ -60,12 +60,19 @@ def _filters(command: Command) -> Command:
 @click.command()
 @_RUNS
 @_filters
+@option(
+    "--accuracy",
+    "which results are good enough: right ones, or inaccurate ones too",
+    click.Choice([accuracy.value for accuracy in Accuracy]),
+    default="right",
+)
 @option("--max-error max_error_ulp", "largest error to accept, in ulp", Number(min=0), metavar="E")
 @max_condition_option
 @option("--workload", "one choice for all calls; see `list workloads`", metavar="NAME|FILE")
 @option("--format form", "how to print the choice", click.Choice(_FORMATS), default="table")
 def choose(
     runs: tuple[Path, ...],
+    accuracy: str,
     max_error_ulp: float | None,
     max_condition: float,
     workload: str | None,
@@ -76,9 +83,10 @@ def choose(
 
     A scenario is a shape, dtype, device and direction with its settings.
 
-    The choice is the fastest candidate that was accurate in every case of inputs up to
-    --max-condition. If the intervals of other candidates close to it overlap with its own, accuracy
-    decides, then memory. Speeds are relative to native: higher is faster.
+    The choice is the fastest candidate that was right in every case of inputs up to
+    --max-condition. With --accuracy inaccurate, inaccurate candidates are eligible too, and their
+    rows say how far off they are. If the intervals of other candidates close to it overlap with its
+    own, accuracy decides, then memory. Speeds are relative to native: higher is faster.
 
     Exit code 0: every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing
     was measured. 4: no scenario of RUN matches.
@@ -94,7 +102,9 @@ def choose(
     found = choose_among(
         [read_run(run, samples=False) for run in runs],
         given_axes(filters),
-        Requirements(max_error_ulp=max_error_ulp, max_condition=max_condition),
+        Requirements(
+            accuracy=Accuracy(accuracy), max_error_ulp=max_error_ulp, max_condition=max_condition
+        ),
     )
     of_workload = choose_for_workload(wanted, found) if wanted else ()
     evidence = list(choice.evidence_lines(found, [run.name for run in runs]))

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 _STARTED = monotonic()
 # results that a user may not want; a failure, such as a crash, fails the run in any case
-FAIL_ON = Words(("wrong", "out_of_guarantee", "unsupported", "out_of_memory"), is_closed=True)
+FAIL_ON = Words(
+    ("wrong", "inaccurate", "out_of_guarantee", "unsupported", "out_of_memory"), is_closed=True
+)
 
 
 @click.command()
@@ -91,9 +93,10 @@ def run(
     that axis of the preset or sweep file. Several values are joined by commas, or the option is
     given several times.
 
-    Exit code 0: the cases were measured; wrong results are results, unless --fail-on wrong is
-    given. 1: a case has a status of --fail-on. 2: wrong use, or a file that cannot be read or
-    written. 3: nothing was measured, or a case crashed, timed out or raised an exception.
+    Exit code 0: the cases were measured; wrong and inaccurate results are results, unless
+    --fail-on wrong,inaccurate is given. 1: a case has a status of --fail-on. 2: wrong use, or a
+    file that cannot be read or written. 3: nothing was measured, or a case crashed, timed out or
+    raised an exception.
     """
     if on is not None and instructions:
         raise click.UsageError("--instructions is for this machine; leave out --on")

@@ -168,6 +168,11 @@ class Status(StrEnum):
         return self in {Status.OK, Status.INACCURATE, Status.WRONG, Status.OUT_OF_GUARANTEE}
 
     @property
+    def is_incorrect(self) -> bool:
+        """Whether a result is outside its error bound."""
+        return self in {Status.INACCURATE, Status.WRONG}
+
+    @property
     def is_failure(self) -> bool:
         """Whether the case should have run and did not."""
         return self in {Status.TIMEOUT, Status.CRASHED, Status.ERROR}
@@ -203,7 +208,8 @@ class OutputErrors:
     normwise_ratio: float
     """Worst row's error norm over the norm of the exact row; dweight and dbias are one row."""
     bound_ratio: float | None
-    """Largest error over its a-priori bound; above 1 is wrong. None where all are vacuous."""
+    """Largest error over its a-priori bound, above 1 where it is inaccurate or wrong. None where
+    all bounds are vacuous."""
     vacuous_elements: int
     """Elements for which the algorithm guarantees nothing, so that no bound applies."""
 
@@ -477,7 +483,7 @@ class Record:
     status: Status
     """How it ended."""
     reason: str = ""
-    """Why the status is not ok, in one line; empty where it is."""
+    """Why the status is not ok, in one line; of ok a remark, or empty."""
     errors: Errors | None = None
     """Numerical error; None where not measured."""
     latency: Latency | None = None

@@ -242,8 +242,9 @@ def ab(
         notes.append("the working copy equals the base: all differences are noise")
     if any(Measurement.COLD in row.measurements for row in planned):
         notes.append("cold latencies are not compared")
-    if wrong := sum(case.id not in latencies for case in timed):
-        notes.append(f"latency of {count(wrong, 'case')} is not compared: not right in both")
+    if untimed := sum(case.id not in latencies for case in timed):
+        why = "neither right nor inaccurate in both"
+        notes.append(f"latency of {count(untimed, 'case')} is not compared: {why}")
     return compare_records(
         {case.id: record for case, record in before.items()},
         {case.id: record for case, record in after.items()},
@@ -280,22 +281,29 @@ def _measure_exactly(
 def _compare_latencies(
     wanted: Sequence[Case], before: dict[Case, Record], after: dict[Case, Record], bench: Bench
 ) -> dict[str, Change]:
-    """Compare the latency of the cases that are right in both; return changes by the case's id.
+    """Compare the latency of the cases that are right, or inaccurate, in both.
+
+    Return changes by the case's id.
 
     The record of a case that is wrong only after its timing replaces the one in ``after``, and in
     ``before`` if the base is wrong after its timing, too.
     """
-    right = [case for case in wanted if before[case].status is after[case].status is Status.OK]
-    bench.expect(len(before) + len(after) + len(right))
+    usable = {Status.OK, Status.INACCURATE}
+    alike = [
+        case
+        for case in wanted
+        if before[case].status is after[case].status and after[case].status in usable
+    ]
+    bench.expect(len(before) + len(after) + len(alike))
     screened: dict[Case, Shift | Change] = {}
-    for record in bench.run([bench.in_turn(case) for case in right]):
+    for record in bench.run([bench.in_turn(case) for case in alike]):
         if record.status is Status.WRONG:
             after[record.case] = record
         else:
             screened[record.case] = screen_in_turn(record)
     for case in wanted:
         # where head is wrong after its timing, the base may be wrong, too: time it alone
-        if before[case].status is Status.OK and after[case].latency is not None:
+        if before[case].status in usable and after[case].latency is not None:
             job = bench.base_job(case, _LATENCY)
             for record in bench.fleet.run([job], bench.timeout_s):
                 before[case] = replace(record, case=case)

@@ -134,12 +134,13 @@ def worst_first(changes: Sequence[Change]) -> tuple[Change, ...]:
 _RANK = {
     Status.OK: 0,
     Status.OUT_OF_GUARANTEE: 1,
-    Status.UNSUPPORTED: 2,  # to decline a case is better than to get it wrong
-    Status.WRONG: 3,
-    Status.OUT_OF_MEMORY: 4,
-    Status.TIMEOUT: 4,
-    Status.CRASHED: 4,
-    Status.ERROR: 4,
+    Status.INACCURATE: 2,
+    Status.UNSUPPORTED: 3,  # to decline a case is better than to get it wrong
+    Status.WRONG: 4,
+    Status.OUT_OF_MEMORY: 5,
+    Status.TIMEOUT: 5,
+    Status.CRASHED: 5,
+    Status.ERROR: 5,
 }
 _OF_THE_MACHINE = {Status.OUT_OF_MEMORY, Status.TIMEOUT}
 # parts of a record, each with the metric that stands for it

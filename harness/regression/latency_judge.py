@@ -251,7 +251,9 @@ def screen_in_turn(record: Record) -> Shift | Change:
     """
     latency = record.latency
     if latency is None or latency.reference_ratio is None:
-        why = [record.reason] if record.reason else [note.advice for note in record.warnings]
+        why = [note.advice for note in record.warnings]
+        if not record.status.is_measured:
+            why = [record.reason]
         text = "; ".join(["it could not be timed in turn with the base", *why])
         return _inconclusive(record.case, text)
     ratio, epochs = latency.reference_ratio, len(latency.process_of_epoch)

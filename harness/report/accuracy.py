@@ -19,9 +19,10 @@ from harness.numerics.bound_terms import (
     condition_limit,
     largest_error_ulp,
 )
-from harness.records import Direction, Mode, OutputErrors, Status
+from harness.records import Direction, Mode, OutputErrors, Record, Status
 from harness.records.text import count, in_words, ulp_text
 from harness.report.document import (
+    SYMBOLS_TEXT,
     Block,
     Cell,
     FigureBlock,
@@ -48,15 +49,15 @@ from harness.report.figures import (
 from harness.report.frame import PageData, grid, groups, leading, worst
 
 _CONDITION_CAPTION = (
-    "Marks: the largest error that was measured, of standard normal numbers plus a growing offset; "
-    "smaller marks are other inputs of the same shape. Filled: within its bound; hollow: out of "
-    "guarantee; ✕: wrong; at the top: not finite. Broad lines: the error bound of each class of "
-    "algorithms, for any rows (of shifted: with no element beyond 5 standard deviations). Each "
-    "ends at its limit in theory: beyond it the algorithm may lose every digit, so that a mark "
-    "there is out of guarantee. A mark above the line of its class is wrong. The condition number "
-    "of a row, sqrt(1 + mean²/variance), is about its mean over its standard deviation. Above the "
-    "upper dashed line no digit of the result is right. Constant rows have an infinite condition "
-    "and are only in the tables."
+    "Marks: the largest error that was measured, of standard normal numbers plus a growing "
+    "offset; smaller marks are other inputs of the same shape. Filled: within its bound; half "
+    "filled: inaccurate; hollow: out of guarantee; ✕: wrong; at the top: not finite. Broad lines: "
+    "the error bound of each class of algorithms, for any rows (of shifted: with no element "
+    "beyond 5 standard deviations). Each ends at its limit in theory: beyond it the algorithm may "
+    "lose every digit, so that a mark there is out of guarantee. A mark above the line of its "
+    "class is inaccurate or wrong. The condition number of a row, sqrt(1 + mean²/variance), is "
+    "about its mean over its standard deviation. Above the upper dashed line no digit of the "
+    "result is right. Constant rows have an infinite condition and are only in the tables."
 )
 
 
@@ -171,7 +172,7 @@ def _error_table(device: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool
     return Table(
         name=name_of("errors", device, dtype),
         title=f"Largest error of y in ulp: {device}, forward, {dtype}",
-        caption="The worst case of all shapes. ✕ wrong, ○ out of guarantee.",
+        caption=f"The worst case of all shapes. {SYMBOLS_TEXT}",
         columns=columns("Implementation", *(f"{in_words(name)}#" for name in distributions)),
         rows=grid(firsts, ["label"], "distribution", distributions, cell),
         is_folded=is_folded,
@@ -189,10 +190,10 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
         return (Text("No gradient was checked: the run has no measured backward case."),)
     outputs = pd.DataFrame(
         [
-            (index, output.output, output.worst_ulp, str(_status_of(output)))
+            (index, output.output, output.worst_ulp, str(_status_of(output, record)))
             for index in backward.index
-            if (errors := data.records[index].errors)
-            for output in errors.outputs
+            if (record := data.records[index]).errors
+            for output in record.errors.outputs
         ],
         columns=["case", "output", "ulp", "status"],
     )
@@ -206,7 +207,7 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
             name=name_of("gradients", device, direction),
             title=f"Largest error of the gradients in ulp: {device}, {direction}",
             caption="At the scale of their row or column, the worst of all shapes and inputs. "
-            "✕ wrong, ○ out of guarantee.",
+            + SYMBOLS_TEXT,
             columns=columns("Implementation", "dtype", *(f"{name}#" for name in _GRADIENTS)),
             rows=grid(
                 rows,
@@ -218,20 +219,26 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
             is_folded=bool(tables),
         )
         tables.append(table)
-    wrong = backward[backward["status"] == Status.WRONG]
+    of_all = f"Of {count(len(backward), 'case')} with gradients"
+    texts = [_gradients_text(backward, one) for one in (Status.WRONG, Status.INACCURATE)]
+    return (Text(f"{of_all} {' and '.join(texts)}."), *tables)
+
+
+def _gradients_text(backward: pd.DataFrame, status: Status) -> str:
+    """Return "2 are inaccurate (native in bfloat16)"."""
+    own = backward[backward["status"] == status]
     names = "; ".join(
-        f"{label} in {', '.join(rows['dtype'].unique())}"
-        for (label,), rows in groups(wrong, "label")
+        f"{label} in {', '.join(rows['dtype'].unique())}" for (label,), rows in groups(own, "label")
     )
-    of_all = f"{len(wrong):,} of {count(len(backward), 'case')} with gradients outside the bound"
-    return (Text(f"{of_all}{': ' if names else ''}{names}."), *tables)
+    are = "is" if len(own) == 1 else "are"
+    return f"{len(own):,} {are} {status} ({names})" if names else f"none is {status}"
 
 
-def _status_of(output: OutputErrors) -> Status:
-    """Return the status of an output; the status of a case is the worst of its outputs."""
+def _status_of(output: OutputErrors, record: Record) -> Status:
+    """Return the status of an output of a record."""
     ratio = output.bound_ratio
     if ratio is not None and not ratio <= 1:
-        return Status.WRONG
+        return Status.INACCURATE if record.status is Status.INACCURATE else Status.WRONG
     return Status.OUT_OF_GUARANTEE if ratio is None or output.vacuous_elements else Status.OK
 
 
@@ -366,13 +373,15 @@ def _marks(
     axes: Axes, theme: Theme, algorithm: str, status: str, rows: pd.DataFrame, edge: float,
     scale: float = 1.0,
 ) -> None:  # fmt: skip
-    """Mark cases: the shape is that of the class, and it is hollow if out of guarantee."""
+    """Mark cases: the shape is that of the class, and its filling is that of the status."""
     colour = _colour(theme, algorithm)
     heights = rows["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
-    face = colour if status == Status.OK else theme.face
+    is_half = status == Status.INACCURATE
+    face = colour if is_half or status == Status.OK else theme.face
     axes.plot(
         rows["condition"], heights, ls="none", marker=_MARKERS.get(algorithm, "h"),
         ms=5.4 * sqrt(scale), mfc=face, mec=colour, mew=0.0 if status == Status.OK else 1.1,
+        fillstyle="left" if is_half else "full", markerfacecoloralt=theme.face,
         zorder=3, gid=theme.series_id(colour), clip_on=False,
     )  # fmt: skip
     if status == Status.WRONG:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import floor, inf, isfinite, isinf, log10
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from harness.selection import (
     NATIVE,
     REFERENCE_NAME,
     SHORT_FLOOR,
+    Accuracy,
     Candidate,
     CandidateName,
     Choice,
@@ -103,9 +105,10 @@ def headline_lines(
     if lines:
         limit = requirements.max_error_ulp
         error = "" if limit is None else f", with errors up to {limit:g} ulp"
+        right = "right" if requirements.accuracy is Accuracy.RIGHT else "right or inaccurate"
         lines.append(
-            "Chosen is the fastest implementation, within the intervals, of those that were right "
-            f"on {requirement_text(requirements.max_condition)}{error}."
+            "Chosen is the fastest implementation, within the intervals, of those that were "
+            f"{right} on {requirement_text(requirements.max_condition)}{error}."
         )
     return lines
 
@@ -232,13 +235,42 @@ _IN_BRIEF = {
 
 
 def answer_text(choice: Choice | WorkloadChoice) -> str:
-    """Return why the best candidate was chosen; where there is none, how many there are."""
+    """Return why the best candidate was chosen, and what it costs in accuracy.
+
+    Where there is none, return how many there are.
+    """
     ranking = choice.ranking
     wide = [one.label for one, by in ranking.tied if by is Decider.ESTIMATE]
     tied = [one.label for one, by in ranking.tied if by is not Decider.ESTIMATE]
-    return _BECAUSE[ranking.decider].format(
+    because = _BECAUSE[ranking.decider].format(
         candidates=len(choice.candidates), wide=", ".join(wide), tied=", ".join(tied)
     )
+    inaccurate = inaccuracy_text(ranking.best, choice) if ranking.best else ""
+    return "; ".join(filter(None, [because, inaccurate]))
+
+
+def inaccuracy_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
+    """Return the largest error of an inaccurate candidate, beside that of the most accurate one.
+
+    Empty if the candidate is right.
+    """
+    evidence = tuple(one for one in candidate.evidence if one.status is Status.INACCURATE)
+    inaccurate = replace(candidate, evidence=evidence)
+    others = [
+        (errors[1][0], errors[0][0], other.label)
+        for other in choice.candidates
+        if other.name != candidate.name and (errors := worst_in_common([inaccurate, other]))
+    ]
+    error, own, label = min(others, default=(inf, 0.0, ""))
+    beside = f", where {label} is up to {ulp_text(error)} off" if error < own else ""
+    return f"{_worst_output_text(evidence)}{beside}" if evidence else ""
+
+
+def _worst_output_text(inaccurate: Sequence[Record]) -> str:
+    """Return "inaccurate: dweight is up to 21.9 ulp off"."""
+    worst = max(inaccurate, key=lambda record: record.worst_ulp or 0.0)
+    output = worst.errors.worst.output if worst.errors and worst.errors.outputs else "a result"
+    return f"inaccurate: {output} is up to {ulp_text(worst.worst_ulp or 0.0)} off"
 
 
 def pace_text(candidate: Candidate | None, native_s: Estimate | None) -> str:
@@ -268,16 +300,19 @@ def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
         but = "but " if best is not None and cost_of(candidate) < cost_of(best) else ""
         return ", ".join([*parts, f"{but}{fault_text(reason)}{_evidence_of(reason)}"])
     decider = next((by for one, by in choice.ranking.tied if one is candidate), None)
+    inaccurate = inaccuracy_text(candidate, choice)
     if decider is Decider.ESTIMATE:
         parts.append("may be as fast")
     elif decider is not None and best is not None:
         parts.append("as fast within the intervals")
-        if decider is Decider.ACCURACY:
+        if decider is Decider.ACCURACY and not inaccurate:
             errors = [ulp_text(error) for error, _ in worst_in_common([candidate, best])]
             parts.append(f"less accurate: {' against '.join(errors)}")
         if decider is Decider.MEMORY:
             sizes = [bytes_text(one.peak_bytes or 0) for one in (candidate, best)]
             parts.append(f"takes more memory: {' against '.join(sizes)}")
+    if inaccurate:
+        parts.append(inaccurate)
     if beyond := _first_failure(candidate, choice):
         parts.append(fault_text(beyond))
     return ", ".join(parts) or "the choice"
@@ -304,6 +339,8 @@ def fault_text(reason: Disqualification) -> str:
     elif kind is DisqualificationKind.OUT_OF_GUARANTEE:
         what = _digits_text(first)
     elif kind is DisqualificationKind.INACCURATE:
+        what = _worst_output_text(records)
+    elif kind is DisqualificationKind.ABOVE_MAX_ERROR:
         what = f"up to {ulp_text(max(record.worst_ulp or 0.0 for record in records))} off"
     else:
         return f"{in_words(kind)} in {count(len(records), 'case')}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.records import Direction, Mode
 from harness.records.refusal import NotComparableError, NotMeasuredError
+from harness.report.choice import inaccuracy_text
 from harness.selection import NATIVE, CandidateName, Choices, label_of
 
 if TYPE_CHECKING:
@@ -53,9 +54,12 @@ def python_lines(
             "no candidate is eligible, so there is no code to print; --format table says why"
         )
     yield from map(_comment, evidence)
+    of_scenario = {choice.scenario: choice for choice in choices.choices}
     for scenario, best in chosen.items():
         if best is None:
             yield _comment(f"no candidate is eligible for {scenario.text}")
+        elif inaccurate := inaccuracy_text(best, of_scenario[scenario]):
+            yield _comment(f"{best.label} for {scenario.text} is {inaccurate}")
     yield "from functools import partial\n"
     yield "from layernorm_bench import Dispatch, LayerNorm as DropIn, find\n"
     if any(mode is Mode.COMPILED for _, mode in picks.values()):

@@ -63,7 +63,7 @@ def summary_of_run(results: Results, name: str) -> Document:
         records = [record for record in results.records if record.status is status]
         if not records:
             continue
-        is_bad = status is Status.WRONG or status.is_failure
+        is_bad = status.is_incorrect or status.is_failure
         bad |= is_bad
         rows = tuple(
             (
@@ -118,8 +118,9 @@ def junit_of_refusal(why: str) -> str:
 def junit_of_run(results: Results, name: str) -> str:
     """Return a run as JUnit XML.
 
-    A wrong case is a failure; a crash, a timeout or an error is an error. Cases out of guarantee,
-    unsupported or out of memory are skipped. A run that was cut short has an error of its own.
+    A wrong or inaccurate case is a failure, of that type: its test is that it is within its error
+    bound. A crash, a timeout or an error is an error. Cases out of guarantee, unsupported or out of
+    memory are skipped. A run that was cut short has an error of its own.
     """
     tests = list(map(_test_of, results.records))
     if why := results.why_unfinished:
@@ -129,11 +130,15 @@ def junit_of_run(results: Results, name: str) -> str:
 
 
 def _test_of(record: Record) -> Element:
-    verdicts: dict[Status, Verdict] = {Status.OK: "system-out", Status.WRONG: "failure"}
-    verdict = verdicts.get(record.status, "error" if record.status.is_failure else "skipped")
-    text = record.reason or ", ".join(filter(None, [record.status, brief(record)]))
+    status, figures = record.status, ", ".join(filter(None, [record.status, brief(record)]))
+    verdict: Verdict = "error" if status.is_failure else "skipped"
+    text = record.reason or figures
+    if status.is_incorrect:
+        verdict = "failure"
+    elif status is Status.OK:  # its reason is a remark
+        verdict, text = "system-out", ", ".join(filter(None, [figures, record.reason]))
     cost_s = record.cost.total_s if record.cost else 0.0
-    return _test(record.case, verdict, record.status, text, cost_s)
+    return _test(record.case, verdict, status, text, cost_s)
 
 
 def _test(case: Case | str, verdict: Verdict, kind: str, why: str, time_s: float = 0.0) -> Element:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DASH",
+    "SYMBOLS",
+    "SYMBOLS_TEXT",
     "Block",
     "CaseTable",
     "Cell",
@@ -134,6 +136,15 @@ def case_cell(case: Case, environment: str = "") -> Cell:
     """Make a cell that names a case; a terminal shows what differs between the rows."""
     parts = (*case.parts, *filter(None, [environment]))
     return Cell(", ".join(filter(None, [case.id, environment])), is_long=True, parts=parts)
+
+
+SYMBOLS: dict[str, str] = {
+    Status.WRONG: "✕",
+    Status.INACCURATE: "≈",
+    Status.OUT_OF_GUARANTEE: "○",
+}
+"""Statuses of measured cases beside a number; ok has none."""
+SYMBOLS_TEXT = "✕ wrong, ≈ inaccurate, ○ out of guarantee."
 
 
 def number(text: str, note: str = "", title: str = "") -> Cell:
@@ -418,7 +429,6 @@ def _names(rows: Sequence[Sequence[Cell]]) -> tuple[str, list[str]]:
 
 # characters with a meaning in Markdown, or in HTML within it; not the underscores within names
 _MARKS = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w)")
-_SYMBOLS = {"wrong": "✕", "out_of_guarantee": "○"}
 _SPARE_BYTES = 1024  # for the sentence that says what was left out
 
 
@@ -486,7 +496,7 @@ def _markdown_row(cells: Iterable[str]) -> str:
 def _markdown_cell(cell: Cell) -> str:
     if cell.is_code:
         return f"`{cell.text.replace('|', chr(92) + '|')}`"
-    status = _SYMBOLS.get(cell.status, in_words(cell.status))
+    status = SYMBOLS.get(cell.status, in_words(cell.status))
     text = "" if status and cell.text in {DASH, in_words(cell.status)} else escaped(cell.text)
     text = " ".join(filter(None, [text, status]))
     text = f"[{text}]({cell.link})" if cell.link else text
@@ -518,6 +528,7 @@ def templates() -> Templates:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.globals["symbols"] = SYMBOLS
     found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
     return found
 

@@ -30,7 +30,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLoc
 from harness.records import Mode
 from harness.records.text import seconds_text
 from harness.regression.history import History, Series
-from harness.report.document import power_of_ten, rounded
+from harness.report.document import SYMBOLS, power_of_ten, rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +384,7 @@ def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str
     Args:
         theme: colours.
         title: of the figure.
-        rows: one per cell, with the columns label, dtype, shape, speed and is_bad.
+        rows: one per cell, with the columns label, dtype, shape, speed and status.
         shapes: in the order of display.
     """
     import seaborn as sns  # a second to import: only files of their own need it
@@ -392,7 +392,7 @@ def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str
     rows = rows.sort_values(["dtype", "label"], kind="stable")
     names = rows["label"].astype(str) + " " + rows["dtype"].astype(str)
     order = list(dict.fromkeys(names))
-    texts = list(map(speed_word, rows["speed"], rows["is_bad"]))
+    texts = list(map(speed_word, rows["speed"], rows["status"]))
     shown = rows.assign(name=names, text=texts).set_index(["name", "shape"])
     speeds, words = (
         shown[part].unstack("shape").reindex(index=order, columns=list(shapes))
@@ -416,13 +416,13 @@ def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str
         return figure
 
 
-def speed_word(speed: float, is_wrong: bool) -> str:
-    """Return a speed as a cell shows it: 2.00, 0.50, 0.0025; with a cross where it was not ok."""
+def speed_word(speed: float, status: str) -> str:
+    """Return a speed as a cell shows it: 2.00, 0.50, 0.0025; with the symbol of the status."""
     if speed >= 0.0995:
         text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
     else:  # two digits, if they fit
         text = rounded(speed, 2 if speed >= 1e-4 else 1)
-    return f"{text} ✕" if is_wrong else text
+    return " ".join(filter(None, [text, SYMBOLS.get(status)]))
 
 
 # --- one series, run by run, with the noise band and the change points ----------------------------

@@ -44,6 +44,7 @@ from harness.selection import CLOSE_RATIO
 _MOST_OPEN = 12  # trade-off: a longer table is folded
 _MOST_REASONS = 100  # trade-off: each takes 0.5 kB, and the table of all cases has the others
 
+_NO_FAILURE = "Every case with a record was measured: none is wrong or inaccurate, none warns."
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 
 
@@ -69,7 +70,7 @@ def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
         reasons: list[tuple[Status | WarningKind, str]] = [
             (warning.kind, warning.advice) for warning in record.warnings
         ]
-        if record.status is Status.WRONG or not record.status.is_measured:
+        if record.status.is_incorrect or not record.status.is_measured:
             reasons.append((record.status, record.reason))
         for kind, reason in reasons:
             found.setdefault((kind, _NUMBER.sub("#", reason)), {})[index] = reason
@@ -82,16 +83,16 @@ def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
             )
         )
     if not found:
-        return (*blocks, Text("Every case with a record was measured: none is wrong, none warns."))
+        return (*blocks, Text(_NO_FAILURE))
     order = [*BAD_FIRST, *WarningKind]
     ordered = sorted(found.items(), key=lambda item: (order.index(item[0][0]), -len(item[1])))
     table = Table(
         name="failures",
         title="Failures and warnings, by reason",
-        caption="Wrong cases, those that were not measured, and those whose numbers may be less "
-        "certain than their intervals. Cases out of guarantee are no failures: the table of all "
-        "cases has them. The last column is Python that runs the simplest of the failing cases by "
-        "itself and prints its errors.",
+        caption="Wrong and inaccurate cases, those that were not measured, and those whose "
+        "numbers may be less certain than their intervals. Cases out of guarantee are no "
+        "failures: the table of all cases has them. The last column is Python that runs the "
+        "simplest of the failing cases by itself and prints its errors.",
         columns=columns("What", "Reason", "Implementations", "Cases#", "To see it"),
         rows=tuple(_reason_row(data, kind, own) for (kind, _), own in ordered[:_MOST_REASONS]),
         is_folded=len(found) > _MOST_OPEN,
@@ -109,7 +110,7 @@ def _reason_row(
         for (label,), own in groups(data.cases.iloc[list(reasons)], "label")
     )
     simplest = min((data.records[index].case for index in reasons), key=unusual)
-    is_bad = kind is Status.WRONG or (isinstance(kind, Status) and kind.is_failure)
+    is_bad = isinstance(kind, Status) and (kind.is_incorrect or kind.is_failure)
     return (
         pill(kind) if isinstance(kind, Status) else Cell(in_words(kind)),
         Cell(
@@ -129,16 +130,18 @@ _METHOD = (
     "Error: the distance from the exact result for the inputs as rounded to the dtype, in units in "
     "the last place (ulp) at the scale of the element's row or column; 0.5 is correctly rounded. "
     "Each result is held to a bound that follows from the algorithm that the implementation "
-    "declares; a larger error is wrong. Where there is no error bound, the case is out of "
+    "declares. A larger error is inaccurate if it is within the bound of the same algorithm with "
+    "statistics or sums in a narrower dtype, or with sums added one after the other; otherwise it "
+    "is wrong. Where there is no error bound, the case is out of "
     "guarantee: that is not a pass, however small the error.",
     "Latency: the median over epochs of the epoch's 10 % quantile; the inputs get a new place in "
     "memory in every epoch. The implementation, the reference and a copy of the same bytes are "
     "timed in turn, and relative speeds compare times of the same epochs.",
     f"Choice: the fastest eligible candidate. {WIDENED_TEXT} If intervals overlap, accuracy "
     f"decides between those within {percent_text(CLOSE_RATIO - 1)} of the fastest, then memory. A "
-    "candidate is disqualified if it has no interval, was wrong in any case, or was out of "
-    "guarantee or not measured where another was ok. If every candidate is out of guarantee in a "
-    "case, the case disqualifies none; a note below the name counts such cases.",
+    "candidate is disqualified if it has no interval, was wrong or inaccurate in any case, or was "
+    "out of guarantee or not measured where another was ok. If every candidate is out of "
+    "guarantee in a case, the case disqualifies none; a note below the name counts such cases.",
     "Memory: as the allocator counts it, during one call, beyond the inputs, with the results.",
     "Numbers are rounded; the CSV of all cases and the results file have all digits.",
 )

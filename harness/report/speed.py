@@ -20,6 +20,7 @@ from harness.report.choice import (
 )
 from harness.report.document import (
     DASH,
+    SYMBOLS_TEXT,
     Block,
     Cell,
     FigureBlock,
@@ -36,7 +37,7 @@ from harness.report.figures import (
     speed_map,
     speed_word,
 )
-from harness.report.frame import PageData, grid, groups, leading
+from harness.report.frame import PageData, grid, groups, leading, worst
 from harness.selection import (
     NATIVE,
     REFERENCE_NAME,
@@ -252,16 +253,17 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     timed = data.cases[data.cases["ratio"].notna()]
     caption = (
         "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
-        "faster, orange slower. ✕: a result was not within its bound. A dash: not timed. Second "
+        f"faster, orange slower. {SYMBOLS_TEXT} A dash: not timed. Second "
         "line: the speed as a share of that of a copy of the same bytes, timed in turn, too; at "
         "100 % a call is limited by memory bandwidth only. Cold: of calls whose inputs are not in "
         "the cache. A cell of several cases shows geometric means."
     )
     numbers = ["ratio", "copy_ratio", "cold_s", "cold_copy_ratio"]
     by = ["device", "direction", "dtype", "label", "shape", "elements"]
-    cells = timed[numbers].apply(np.log).assign(is_bad=timed["status"] != Status.OK)
+    cells = timed[numbers].apply(np.log)
     means = cells.groupby([timed[name] for name in by], observed=True, sort=False).mean()
-    speeds = means[numbers].apply(np.exp).assign(is_bad=means["is_bad"] > 0).reset_index()
+    statuses = worst(timed, by, "error_ulp").set_index(by)["status"]
+    speeds = means.apply(np.exp).assign(status=statuses).reset_index()
     speeds["speed"] = 1 / speeds["ratio"]
 
     def cell(row: Any) -> Cell:
@@ -271,7 +273,7 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
             "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}",
         ]
         return Cell(
-            speed_word(row.speed, row.is_bad),
+            speed_word(row.speed, row.status),
             is_number=True,
             heat=round(max(-1.0, min(1.0, log2(row.speed) / LIMIT_LOG2)), 2),
             note=", ".join(filter(None, notes)),

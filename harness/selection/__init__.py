@@ -16,6 +16,7 @@ from harness.selection.choice import (
 )
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
+    Accuracy,
     CandidateName,
     Disqualification,
     DisqualificationKind,
@@ -51,6 +52,7 @@ __all__ = [
     "NATIVE",
     "REFERENCE_NAME",
     "SHORT_FLOOR",
+    "Accuracy",
     "Answer",
     "Candidate",
     "CandidateName",

@@ -12,7 +12,7 @@ from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
 from harness.cases.axes import AXES
-from harness.records import OUR_TIMER, Direction, Environment, Estimate, Record, Run, Status
+from harness.records import OUR_TIMER, Direction, Environment, Estimate, Record, Run
 from harness.records.refusal import NotComparableError, NotMeasuredError
 from harness.records.text import suggest
 from harness.selection.evidence import (
@@ -192,7 +192,7 @@ def choose_for_scenario(
     evidence = evidence_for(scenario, groups, requirements.max_condition)
     times = any_condition.times if any_condition else times_of(groups[scenario])
     candidates = sorted(
-        _candidates(times, evidence, requirements.max_error_ulp),
+        _candidates(times, evidence, requirements),
         key=lambda one: (cost_of(one), one.label),
     )
     return Choice(
@@ -206,22 +206,23 @@ def choose_for_scenario(
 
 
 def _candidates(
-    times: Times, evidence: Evidence, max_error_ulp: float | None
+    times: Times, evidence: Evidence, requirements: Requirements
 ) -> Iterator[Candidate]:
+    accuracy = requirements.accuracy
     evidence_of = {name: (*own, *evidence.elsewhere[name]) for name, own in evidence.own.items()}
-    attainable = attainable_by(record for own in evidence_of.values() for record in own)
+    attainable = attainable_by((one for own in evidence_of.values() for one in own), accuracy)
     required = {
         record.case.distribution
         for own in evidence.own.values()
         for record in own
-        if record.status is Status.OK
+        if record.status in accuracy.accepted
     }
     for name, own in evidence.own.items():
         cost, record = times.costs.get(name), times.records.get(name)
         verified_on = {
             record.case.distribution for record in evidence_of[name] if record.status.is_measured
         }
-        # not verified where another candidate is right
+        # not verified where another candidate is accurate enough
         missing = required - {record.case.distribution for record in own}
         yield Candidate(
             implementation=name[0],
@@ -229,7 +230,9 @@ def _candidates(
             cost=cost,
             widened_cost=widened(cost, record) if cost and record else None,
             disqualification=(
-                disqualification_of(evidence_of[name], attainable, max_error_ulp)
+                disqualification_of(
+                    evidence_of[name], attainable, requirements.max_error_ulp, accuracy
+                )
                 or (_unverified(missing) if missing else None)
                 or (time_disqualification(cost) if cost else _untimed(times.invalid.get(name)))
             ),

@@ -63,10 +63,26 @@ Point = tuple[object, ...]
 """The axes of a case, all but the candidate."""
 
 
+class Accuracy(StrEnum):
+    """Which results of a candidate are good enough."""
+
+    RIGHT = "right"
+    """Results within its error bound."""
+    INACCURATE = "inaccurate"
+    """Also those within the bound of the same algorithm with narrower statistics or sums."""
+
+    @property
+    def accepted(self) -> frozenset[Status]:
+        """The statuses of such results."""
+        right = frozenset({Status.OK})
+        return right if self is Accuracy.RIGHT else right | {Status.INACCURATE}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """Requirements of the user, beyond the error bound of each candidate."""
+    """Requirements of the user for the results of a candidate."""
 
+    accuracy: Accuracy = Accuracy.RIGHT
     max_error_ulp: float | None = None
     """Largest allowed error of its worst output, scaled."""
     max_condition: float = DEFAULT_MAX_CONDITION
@@ -265,7 +281,7 @@ class DisqualificationKind(StrEnum):
     """Why a candidate is not eligible, the worst first."""
 
     WRONG = "wrong"
-    """A result is outside its error bound."""
+    """A result is outside every bound."""
     OUT_OF_GUARANTEE = "out_of_guarantee"
     """No bound holds where one does for another candidate, or no bound holds anywhere."""
     CRASHED = "crashed"
@@ -274,10 +290,13 @@ class DisqualificationKind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     UNSUPPORTED = "unsupported"
     """It declines a case that another candidate runs."""
+    INACCURATE = "inaccurate"
+    """A result is within the bound of narrower statistics or sums only, and that is not accepted.
+    It follows the reasons that no ``Accuracy`` removes."""
     UNVERIFIED = "unverified"
     """Its errors were not measured, or not on every distribution where others were verified."""
-    INACCURATE = "inaccurate"
-    """It is within its bound, but its error is above the requirement."""
+    ABOVE_MAX_ERROR = "above_max_error"
+    """Its error is above the requirement."""
     INVALID_TIME = "invalid_time"
     """It was timed, and the time is not believable."""
     TOO_FEW_SAMPLES = "too_few_samples"
@@ -303,18 +322,24 @@ point_of: Callable[[Case], Point] = attrgetter(
 """Return the axes of a case beside its implementation and mode: equal for all candidates."""
 
 
-def attainable_by(records: Iterable[Record]) -> dict[Point, bool]:
-    """Return the points at which a candidate ran, and whether one was within a bound there."""
+def attainable_by(
+    records: Iterable[Record], accuracy: Accuracy = Accuracy.RIGHT
+) -> dict[Point, bool]:
+    """Return the points at which a candidate ran, and whether one was accurate enough there."""
+    accepted = accuracy.accepted
     attainable: dict[Point, bool] = {}
     for record in records:
         if record.status.is_measured:
             point = point_of(record.case)
-            attainable[point] = attainable.get(point, False) or record.status is Status.OK
+            attainable[point] = attainable.get(point, False) or record.status in accepted
     return attainable
 
 
 def disqualification_of(
-    own: Sequence[Record], attainable: Mapping[Point, bool], max_error_ulp: float | None = None
+    own: Sequence[Record],
+    attainable: Mapping[Point, bool],
+    max_error_ulp: float | None = None,
+    accuracy: Accuracy = Accuracy.RIGHT,
 ) -> Disqualification | None:
     """Return the worst reason that makes a candidate ineligible; None if it is eligible.
 
@@ -325,12 +350,13 @@ def disqualification_of(
         own: records of the candidate.
         attainable: as :func:`attainable_by` returns it for all candidates.
         max_error_ulp: largest allowed error of the worst output, scaled.
+        accuracy: which results are accepted.
     """
     of_status: dict[Status, list[Record]] = {status: [] for status in Status}
     for record in own:
         of_status[record.status].append(record)
     measured = [record for record in own if record.status.is_measured]
-    if of_status[Status.OK]:
+    if any(of_status[status] for status in accuracy.accepted):
         of_status[Status.OUT_OF_GUARANTEE] = [
             record
             for record in of_status[Status.OUT_OF_GUARANTEE]
@@ -340,8 +366,8 @@ def disqualification_of(
         of_status[status] = [
             record for record in of_status[status] if point_of(record.case) in attainable
         ]
-    for status in (Status.WRONG, Status.OUT_OF_GUARANTEE, *_FAILURES):
-        if records := of_status[status]:
+    for status in (Status.WRONG, Status.OUT_OF_GUARANTEE, *_FAILURES, Status.INACCURATE):
+        if (records := of_status[status]) and status not in accuracy.accepted:
             kind = DisqualificationKind(status.value)
             return Disqualification(kind=kind, records=tuple(records))
     unknown = tuple(record for record in measured if record.worst_ulp is None)
@@ -352,7 +378,8 @@ def disqualification_of(
     if unknown:
         return Disqualification(kind=DisqualificationKind.UNVERIFIED, records=unknown)
     above = tuple(record for record in measured if not (record.worst_ulp or 0.0) <= max_error_ulp)
-    return Disqualification(kind=DisqualificationKind.INACCURATE, records=above) if above else None
+    kind = DisqualificationKind.ABOVE_MAX_ERROR
+    return Disqualification(kind=kind, records=above) if above else None
 
 
 def time_disqualification(cost: Estimate) -> Disqualification | None:

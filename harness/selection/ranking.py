@@ -21,9 +21,10 @@ from enum import StrEnum
 from math import exp, inf, log
 from statistics import median
 
-from harness.records import OUR_TIMER, Estimate, Mode, Record, Status
+from harness.records import OUR_TIMER, Estimate, Mode, Record
 from harness.records.text import as_speed
 from harness.selection.evidence import (
+    Accuracy,
     CandidateName,
     Disqualification,
     candidate_name,
@@ -193,22 +194,22 @@ def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
 
 
 def worst_in_common(candidates: Sequence[Candidate]) -> list[tuple[float, Record]]:
-    """Return the largest error of each candidate in ulp where all are right, and its record.
+    """Return the largest error of each candidate in ulp where each has a bound, and its record.
 
     Empty where there is no such point.
     """
-    right = [
+    bounded = [
         {
             point_of(record.case): (record.worst_ulp, record)
             for record in candidate.evidence
-            if record.status is Status.OK and record.worst_ulp is not None
+            if record.status in Accuracy.INACCURATE.accepted and record.worst_ulp is not None
         }
         for candidate in candidates
     ]
-    common = [point for point in right[0] if all(point in other for other in right)]
+    common = [point for point in bounded[0] if all(point in other for other in bounded)]
     if not common:
         return []
-    return [max((own[point] for point in common), key=lambda entry: entry[0]) for own in right]
+    return [max((own[point] for point in common), key=lambda entry: entry[0]) for own in bounded]
 
 
 def _most_accurate(candidates: list[Candidate]) -> list[Candidate]:

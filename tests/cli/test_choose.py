@@ -73,6 +73,7 @@ def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.Monkey
     assert "…" not in stream.getvalue()
 
 
+INACCURATE = replace(NATIVE, status=Status.INACCURATE, reason="y is 21.9 ulp off")
 WRONG = replace(NATIVE, status=Status.WRONG, reason="y is off")
 
 
@@ -81,6 +82,10 @@ WRONG = replace(NATIVE, status=Status.WRONG, reason="y is off")
     [
         (1, "", [WRONG]),
         (1, "--workload work.toml", [WRONG]),
+        (1, "", [INACCURATE]),
+        (0, "--accuracy inaccurate", [INACCURATE]),
+        (1, "--accuracy inaccurate", [WRONG]),
+        (2, "--accuracy wrong", [NATIVE]),
         (2, "--workload bad.toml", [NATIVE]),
         (3, "", []),
         (3, "", [failed("native", Status.CRASHED)]),

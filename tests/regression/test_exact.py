@@ -46,6 +46,16 @@ def test_a_case_that_is_no_longer_right_regressed(status: Status) -> None:
     assert "it says why" in found.reason
 
 
+def test_an_inaccurate_case_is_better_than_a_wrong_one_and_worse_than_a_right_one() -> None:
+    inaccurate, wrong = (make_record(status=one) for one in (Status.INACCURATE, Status.WRONG))
+    assert change(inaccurate, wrong).kind is ChangeKind.REGRESSED
+    assert change(wrong, inaccurate).kind is ChangeKind.IMPROVED
+    assert change(inaccurate, make_record()).kind is ChangeKind.IMPROVED
+    assert change(inaccurate, failed(status=Status.UNSUPPORTED)).kind is ChangeKind.REGRESSED
+    remark = "dx is 1.52 ulp off: rounded more than once"
+    assert change(make_record(), make_record(reason=remark)).kind is ChangeKind.UNCHANGED
+
+
 def test_a_wrong_case_improves_by_being_right_or_declined() -> None:
     wrong = make_record(status=Status.WRONG)
     assert change(wrong, make_record()).kind is ChangeKind.IMPROVED

@@ -11,7 +11,7 @@ from choice_records import OTHER_MACHINE, call, choices_among, failed, ran, work
 from harness.records import Direction, Mode, Record, Status
 from harness.records.refusal import NotComparableError, NotMeasuredError
 from harness.report.choice_code import python_lines
-from harness.selection import Choices
+from harness.selection import Accuracy, Choices, Requirements
 from harness.selection.workload import WorkloadChoice
 
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
@@ -80,6 +80,18 @@ def test_the_evidence_and_scenarios_without_a_choice_are_comments() -> None:
     code = code_for(ran("native", 1.0), failed("native", Status.CRASHED, shape=(8, 8)))
     assert code.startswith("# evidence: made up by hand\n")
     assert "# no candidate is eligible for 8x8 float32 cpu forward" in code
+
+
+def test_an_inaccurate_choice_is_a_comment() -> None:
+    records = [
+        ran("native", 1.0, status=Status.INACCURATE, error_ulp=21.9),
+        ran("two_pass", 2.0, error_ulp=0.5),
+    ]
+    code = printed(choices_among(*records, requirements=Requirements(accuracy=Accuracy.INACCURATE)))
+    assert (
+        "# native for 64x768 float32 cpu forward is inaccurate: y is up to 21.9 ulp off, where "
+        "two_pass is up to 0.5 ulp off\n" in code
+    )
 
 
 def test_a_name_cannot_end_its_own_quotes() -> None:

@@ -10,7 +10,7 @@ from golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.report.choice import answer_text, caveats, evidence_lines, per_shape_text, price_text
-from harness.selection import Choices, Requirements
+from harness.selection import Accuracy, Choices, Requirements
 
 GOLDEN = Path(__file__).parent / "golden"
 NATIVE = ran("native", 1.0)
@@ -71,6 +71,10 @@ CHOICES: dict[str, Sequence[Record]] = {
         vacuous("quick", **THERE),
     ],
     "wrong": [NATIVE, ran("quick", 0.5, status=Status.WRONG, reason="y is 9 ulp off")],
+    "inaccurate": [
+        NATIVE,
+        ran("quick", 0.5, status=Status.INACCURATE, error_ulp=21.9, reason="y is 21.9 ulp off"),
+    ],
     "no gradient": [NATIVE, failed("fused", Status.UNSUPPORTED, "fused has no gradient")],
     "declined": [NATIVE, failed("fused", Status.UNSUPPORTED, "needs a GPU")],
     "crashed": [NATIVE, failed("fused", Status.CRASHED, "ended by signal 11")],
@@ -99,6 +103,22 @@ REQUIRED: dict[str, Sequence[Record]] = {
         ran("quick", 0.5, error_ulp=7.0),
     ],
 }
+ADMITTED: dict[str, Sequence[Record]] = {
+    "the best is inaccurate": [
+        ran("native", 1.0, error_ulp=3.0),
+        ran("exact", 2.0, error_ulp=0.5),
+        ran("quick", 0.5, status=Status.INACCURATE, error_ulp=21.9),
+        ran("wrong", 0.4, status=Status.WRONG, error_ulp=0.4, reason="dx is not"),
+    ],
+    "all are inaccurate": [
+        ran("quick", 0.5, status=Status.INACCURATE, error_ulp=21.9),
+        ran("native", 1.0, status=Status.INACCURATE, error_ulp=40.0),
+    ],
+    "a tie with an inaccurate one": [
+        ran("native", 1.0),
+        ran("quick", 0.99, status=Status.INACCURATE, error_ulp=21.9),
+    ],
+}
 
 
 def choice_lines(title: str, choices: Choices) -> Iterator[str]:
@@ -117,6 +137,11 @@ def test_the_recommendation_with_its_caveats_and_costs() -> None:
     blocks += [
         choice_lines(f"{title}: at most 2 ulp", choices_among(*records, requirements=two_ulp))
         for title, records in REQUIRED.items()
+    ]
+    admitted = Requirements(accuracy=Accuracy.INACCURATE, max_condition=inf)
+    blocks += [
+        choice_lines(f"{title}: accepted", choices_among(*records, requirements=admitted))
+        for title, records in ADMITTED.items()
     ]
     assert_golden("\n".join(line for block in blocks for line in block), GOLDEN / "choices.txt")
 

@@ -212,4 +212,6 @@ def test_a_failure_has_its_simplest_case_and_a_line_that_runs_it() -> None:
 
 def test_without_a_failure_the_section_says_so() -> None:
     (text,) = failures_and_warnings(gather([results_of([*NATIVE, vacuous("native")])]))
-    assert text == Text("Every case with a record was measured: none is wrong, none warns.")
+    assert text == Text(
+        "Every case with a record was measured: none is wrong or inaccurate, none warns."
+    )

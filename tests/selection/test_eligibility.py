@@ -7,7 +7,7 @@ import pytest
 from choice_records import choice_among, chosen, failed, ran, vacuous
 
 from harness.records import Record, Status
-from harness.selection import DisqualificationKind, Requirements
+from harness.selection import Accuracy, DisqualificationKind, Requirements
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 UNIFORM = ran("native", distribution="uniform")
@@ -100,7 +100,7 @@ def test_an_invalid_time_of_the_reference_disqualifies_no_other() -> None:
 def test_an_error_above_the_required_one_disqualifies() -> None:
     records = (ran("native", 1.0, error_ulp=2.0), ran("quick", 0.5, error_ulp=2.1))
     required = Requirements(max_error_ulp=2.0)
-    assert kind_against("quick", *records, requirements=required) is DisqualificationKind.INACCURATE
+    assert kind_against("quick", *records, requirements=required) == "above_max_error"
     assert chosen(*records) == "quick"
     assert chosen(*records, requirements=required) == "native"
 
@@ -115,3 +115,55 @@ def test_records_beyond_the_required_condition_are_ignored() -> None:
     records = (NATIVE, HELD, QUICK, vacuous("quick", 1e4))
     assert chosen(*records, requirements=Requirements(max_condition=1e3)) == "quick"
     assert chosen(*records, requirements=Requirements(max_condition=1e4)) == "native"
+
+
+# --- accuracy -------------------------------------------------------------------------------------
+
+ADMITTED = Requirements(accuracy=Accuracy.INACCURATE)
+SUMMED_IN_BFLOAT16 = ran("quick", distribution="uniform", status=Status.INACCURATE, error_ulp=21.9)
+
+
+@pytest.mark.parametrize(
+    ("by_default", "admitted", "records"),
+    [
+        ("inaccurate", None, [SUMMED_IN_BFLOAT16]),
+        # what the option does not remove is the reason
+        ("wrong", "wrong", [SUMMED_IN_BFLOAT16, ran("quick", seed=1, status=Status.WRONG)]),
+        ("out_of_guarantee", "out_of_guarantee", [SUMMED_IN_BFLOAT16, HELD, vacuous("quick")]),
+        (
+            "crashed",
+            "crashed",
+            [SUMMED_IN_BFLOAT16, ran("native", seed=1), failed("quick", Status.CRASHED, seed=1)],
+        ),
+        # no bound covers the point for any candidate
+        ("inaccurate", None, [SUMMED_IN_BFLOAT16, vacuous("native"), vacuous("quick")]),
+        # the narrower bound of native covers it
+        (
+            "inaccurate",
+            "out_of_guarantee",
+            [
+                SUMMED_IN_BFLOAT16,
+                replace(vacuous("native"), status=Status.INACCURATE),
+                vacuous("quick"),
+            ],
+        ),
+    ],
+)
+def test_an_inaccurate_candidate_is_eligible_only_if_that_is_accepted(
+    by_default: str, admitted: str | None, records: list[Record]
+) -> None:
+    run = (NATIVE, QUICK, UNIFORM, *records)
+    unlimited = replace(ADMITTED, max_condition=inf)
+    assert kind_against("quick", *run) == by_default
+    assert kind_against("quick", *run, requirements=unlimited) == admitted
+
+
+def test_a_scenario_whose_candidates_are_inaccurate_has_a_choice_only_if_that_is_accepted() -> None:
+    records = [replace(one, status=Status.INACCURATE) for one in (NATIVE, QUICK)]
+    assert chosen(*records) is None
+    assert chosen(*records, requirements=ADMITTED) == "quick"
+
+
+def test_a_tie_with_an_inaccurate_candidate_is_decided_by_accuracy() -> None:
+    quick = ran("quick", 0.99, spread=0.02, status=Status.INACCURATE, error_ulp=21.9)
+    assert chosen(NATIVE, quick, requirements=ADMITTED) == "native"

@@ -152,6 +152,11 @@ def test_a_case_that_is_wrong_in_one_revision_is_not_timed() -> None:
     assert found.counts == {ChangeKind.IMPROVED: 1}
 
 
+def test_a_case_that_is_inaccurate_in_both_revisions_is_timed() -> None:
+    change = only(lambda job: replace(right(job, 0.5), status=Status.INACCURATE))
+    assert (change.kind, change.metric) == (ChangeKind.FASTER, "latency")
+
+
 def test_a_case_that_is_wrong_in_both_revisions_has_a_note() -> None:
     found, _, _ = compared(lambda job: replace(right(job), status=Status.WRONG))
     assert found.counts == {ChangeKind.UNCHANGED: 1}

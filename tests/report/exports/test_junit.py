@@ -83,6 +83,7 @@ def test_a_wrong_case_is_a_failure_and_one_that_did_not_end_is_an_error() -> Non
     elements = cases(junit_of_run(run, "run.parquet"))
     assert {record.status: elements[record.case.id].tag for record in run.records} == {
         Status.OK: "system-out",
+        Status.INACCURATE: "failure",
         Status.WRONG: "failure",
         Status.CRASHED: "error",
         Status.TIMEOUT: "error",
