@@ -234,6 +234,7 @@ def test_text_and_lines_have_enough_contrast(tab: Page) -> None:
           };
           const pairs = [["ink", "bg"], ["ink", "card"], ["muted", "bg"], ["muted", "card"],
             ["muted", "row"], ["accent", "card"], ["good", "good-bg"], ["good", "card"],
+            ["inexact", "inexact-bg"], ["inexact", "card"],
             ["bad", "bad-bg"], ["bad", "card"], ["warn", "warn-bg"], ["warn", "card"]];
           for (let each = 0; each < 12; each += 1) pairs.push([`series-${each}`, "card"]);
           return Object.fromEntries(pairs.map(([text, ground]) => {
