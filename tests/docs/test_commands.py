@@ -179,7 +179,7 @@ def test_the_set_up_is_shown() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 160
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
 
 
 # --- Python and TOML that is shown ---------------------------------------------------------------
@@ -300,6 +300,6 @@ def write_output(page: Path, shown: str, printed: list[str], lines: int) -> None
     page.write_text(text.replace(f"```text\n{shown}```", "```text\n" + "\n".join(new) + "\n```", 1))
 
 
-def test_the_readme_has_its_four_questions() -> None:
+def test_the_readme_has_its_three_questions() -> None:
     commands = [command.split()[1] for page, command, _ in shown_outputs() if page == README]
-    assert commands == ["verify", "choose", "ab", "report"]
+    assert commands == ["verify", "choose", "ab"]
