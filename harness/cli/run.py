@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from contextlib import AbstractContextManager
@@ -107,9 +106,10 @@ def run(
         announce(f"measuring {choice.name}; results go to {out}")
     # its process imports torch while the sweep is read
     with _fleet(on) as fleet:
-        from harness.cli.terminal import RunProgress, print_records
+        from harness.cli.terminal import RunProgress
+        from harness.report.document import json_text, show
+        from harness.report.run import document_of_run, run_as_plain
         from harness.run.session import Session, plan, run_session
-        from harness.run.text import outcome_as_plain, outcome_lines
 
         sweep = choice.load()
         given = {"processes": processes, "timeout_s": case_timeout_s}
@@ -147,12 +147,9 @@ def run(
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     statuses = tuple(dict.fromkeys(sum(fail_on, ())))
     if as_json:
-        click.echo(json.dumps(outcome_as_plain(outcome, page, statuses)))
+        click.echo(json_text(run_as_plain(outcome, page, statuses)))
     else:
-        shown = read_run(outcome.path, samples=False) if verbose else outcome.results
-        print_records(shown.records, every=verbose)
-        for line in outcome_lines(outcome, page, statuses, verbose=verbose):
-            click.echo(line)
+        show(document_of_run(outcome, page, statuses, verbose=verbose))
     if no_page:
         print_error(no_page)
     code = _print_failures(outcome, out, statuses)
@@ -178,13 +175,14 @@ def _fleet(on: str | None) -> AbstractContextManager[Fleet | RayFleet]:
 def _print_plan(planned: Sequence[Planned], sweep: Sweep, *, as_json: bool) -> None:
     """Print the cases that would be measured, and how long sampling them takes at most."""
     from harness.records.text import seconds_text
+    from harness.report.document import json_text
     from harness.run.fleet import TIMINGS
 
     timings = sum(len(TIMINGS.intersection(row.measurements)) for row in planned)
     sampling_s = timings * sweep.seconds_per_case * sweep.processes
     ids = [row.case.id for row in planned]
     if as_json:
-        click.echo(json.dumps({"cases": ids, "sampling_s_at_most": sampling_s}))
+        click.echo(json_text({"cases": ids, "sampling_s_at_most": sampling_s}))
         return
     click.echo("".join(f"{name}\n" for name in ids), nl=False)
     total = f"{count(len(ids), 'case')}; sampling takes up to {seconds_text(sampling_s)}"
@@ -195,7 +193,7 @@ def _print_failures(
     outcome: SessionOutcome, out: Path, fail_on: tuple[str, ...]
 ) -> ExitCode | None:
     """Print on standard error why the run failed or is incomplete, and return its exit code."""
-    from harness.run.text import statuses_text
+    from harness.report.run import statuses_text
 
     records, code = outcome.results.records, None
     if outcome.left:

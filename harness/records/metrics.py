@@ -142,7 +142,7 @@ def _in(views: str, **others: str) -> dict[View, str]:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("y_ulp", "error of y", "ulp", "errors.outputs", _in("terminal frame"), _error_of_y,
+    Metric("y_ulp", "error of y", "ulp", "errors.outputs", _in("frame"), _error_of_y,
            exact=True),
     Metric("error_ulp", "worst error", "ulp", "errors.worst.scaled_max_ulp",
            _in("terminal summary brief csv page", chart="error", trend="error"),

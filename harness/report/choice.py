@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import floor, inf, isfinite, isinf, log10
+from math import exp, floor, fsum, inf, isfinite, isinf, log, log10
 from typing import TYPE_CHECKING, Any
 
 from harness.records import Estimate, Record, Status
@@ -36,6 +36,7 @@ from harness.report.document import (
     number,
 )
 from harness.selection import (
+    FILTERS,
     LONG_FLOOR,
     NATIVE,
     REFERENCE_NAME,
@@ -107,8 +108,8 @@ def headline_lines(
         error = "" if limit is None else f", with errors up to {limit:g} ulp"
         right = "right" if requirements.accuracy is Accuracy.RIGHT else "right or inaccurate"
         lines.append(
-            "Chosen is the fastest implementation, within the intervals, of those that were "
-            f"{right} on {requirement_text(requirements.max_condition)}{error}."
+            f"Chosen: the fastest of those {right} on "
+            f"{requirement_text(requirements.max_condition)}{error}."
         )
     return lines
 
@@ -146,7 +147,8 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
         if default is not None and served:
             scope = _scope([choice for choice, _ in served], choices, most_named=1)
             run = f"Keep {REFERENCE_NAME}" if default == NATIVE else _gain_text(default, served)
-            yield f"{run} for {scope}.{_why_not_native(served)}"
+            price = "" if default == NATIVE else _errors_and_memory(served)
+            yield f"{run} for {scope}.{price}{_why_not_native(served)}"
         for choice in own:  # those in which another one is faster, or none is eligible
             as_good = {one.name for one, _ in choice.ranking.tied}
             if default is None or default not in as_good | {choice.best and choice.best.name}:
@@ -169,6 +171,30 @@ def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) 
     mean = "" if len(speeds) == 1 else " on average"
     shown = speed_interval_text(geometric_mean(speeds))
     return f"Run {label_of(name)}: {shown} the speed of {REFERENCE_NAME}{mean}"
+
+
+def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
+    """Return the largest error of a candidate beside native's, and how much memory it takes."""
+    pairs = [
+        (one, native) for choice, one in served if (native := choice.candidate(NATIVE)) is not None
+    ]
+    own, of_native = (
+        [record.worst_ulp or 0.0 for pair in pairs for record in pair[at].timed if record.errors]
+        for at in (0, 1)
+    )
+    parts = []
+    if own and of_native:
+        beside = f"{REFERENCE_NAME}: {ulp_text(max(of_native))}"
+        parts.append(f"has errors up to {ulp_text(max(own))} ({beside})")
+    ratios = [
+        one.peak_bytes / native.peak_bytes
+        for one, native in pairs
+        if one.peak_bytes and native.peak_bytes
+    ]
+    if ratios:
+        mean = exp(fsum(map(log, ratios)) / len(ratios))
+        parts.append(f"takes {mean:.2g} times the memory")
+    return f" It {' and '.join(parts)}." if parts else ""
 
 
 def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
@@ -298,7 +324,7 @@ def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
     parts = [] if candidate.cost is None else [pace_text(candidate, choice.native_s)]
     if reason is not None:
         but = "but " if best is not None and cost_of(candidate) < cost_of(best) else ""
-        return ", ".join([*parts, f"{but}{fault_text(reason)}{_evidence_of(reason)}"])
+        return ", ".join([*parts, f"{but}{fault_text(reason)}{_evidence_of(reason, choice)}"])
     decider = next((by for one, by in choice.ranking.tied if one is candidate), None)
     inaccurate = inaccuracy_text(candidate, choice)
     if decider is Decider.ESTIMATE:
@@ -318,14 +344,19 @@ def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
     return ", ".join(parts) or "the choice"
 
 
-def _evidence_of(reason: Disqualification) -> str:
-    """Return the case that shows a disqualification, and what was found there."""
+def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> str:
+    """Return what shows a disqualification, and the case unless it is of the scenario."""
     if not reason.records:
         return f": {', '.join(reason.missing)}" if reason.missing else ""
     record = _least_conditioned(reason.records)
     advice = "; ".join(warning.advice for warning in record.warnings)
     why = advice if reason.kind is DisqualificationKind.INVALID_TIME else record.reason
-    return f"; {record.case.id}{': ' if why else ''}{why}"
+    scenario = choice.scenario.case if isinstance(choice, Choice) else None
+    is_here = scenario is not None and all(
+        getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
+    )
+    why = why.partition("; ")[0]
+    return f"{'' if is_here else f'; {record.case.id}'}{why and ': '}{why}"
 
 
 def fault_text(reason: Disqualification) -> str:
@@ -402,9 +433,7 @@ def _first_failure(
 
 # --- documents -----------------------------------------------------------------------------------
 
-SCENARIO_COLUMNS = columns(
-    "for", "run", "speed#", "time#", f"{REFERENCE_NAME} takes#", "error#", "memory#", "because"
-)
+SCENARIO_COLUMNS = columns("for", "run", "speed#", "time#", "error#", "memory#", "because")
 """Of :func:`scenario_row`."""
 
 
@@ -416,6 +445,7 @@ def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
         remarks.append(f"{count(len(choices.untimed), 'scenario')} measured for errors only")
     return (
         *map(Text, headline_of(choices)),
+        Text(""),
         Table(
             columns=SCENARIO_COLUMNS,
             rows=tuple(
@@ -441,8 +471,7 @@ def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, 
     best, native_s = choice.best, choice.native_s
     record = best.timed[0] if best and best.timed else None
     error, time, memory = (
-        number(metric.text(record, DASH, interval=metric.is_estimate) if record else DASH)
-        for metric in _NUMBERS
+        number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS
     )
     others = [] if best is None else [f"{best.label}: {caveat}" for caveat in caveats(choice)]
     others += [
@@ -455,7 +484,6 @@ def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, 
         Cell("", status="none") if best is None else Cell(best.label, is_strong=True),
         number(pace_text(best, native_s)),
         time,
-        number(DASH if native_s is None else seconds_text(native_s.value)),
         error,
         memory,
         Cell(answer_text(choice), note="\n".join(others) if is_priced else "", is_long=True),

@@ -305,6 +305,7 @@ def _words(cell: Cell) -> str:
 
 _WIDEST = 100  # characters. Trade-off: longer lines of text are hard to read
 _UNBROKEN = re.compile(r"`[^`]*`|\[[^\[\]]{,30}\]")  # commands and intervals stay on one line
+_NOTHING = {"", DASH}
 
 
 def show(document: Document, stream: TextIO | None = None, *, most: int = _WIDEST) -> None:
@@ -377,8 +378,8 @@ def _wrapped(
 def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
     """Yield a table; what has no room beside the other cells has lines of its own.
 
-    Long cells stand below the others, or the first cell stands above them, once for the rows that
-    share it, or both.
+    The first cell stands above the others, once for the rows that share it, or long cells stand
+    below the others, or both. If rows are still too wide, each cell follows its heading in a text.
     """
     common, names = _names(table.shown_rows)
     cells = [
@@ -389,10 +390,9 @@ def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
     every = list(range(len(heads)))
     long = [at for at in every[1:] if any(row[at].is_long for row in table.shown_rows)]
     short = [at for at in every if at not in long]
-    layouts = [(every, []), (short, long), (every[1:], []), (short[1:], long)]
-    shown, below = next(
-        (one for one in layouts if sum(sizes[at] + 2 for at in one[0]) <= width + 1), layouts[-1]
-    )
+    layouts = [(every, []), (every[1:], []), (short, long), (short[1:], long)]
+    fitting = (one for one in layouts if sum(sizes[at] + 2 for at in one[0]) <= width + 1)
+    shown, below = next(fitting, ([], []))
     is_grouped = 0 not in shown
     indent = "  " if is_grouped else " "
 
@@ -401,7 +401,7 @@ def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
 
     if title := ", ".join(filter(None, [table.title, common and f"all {common}"])):
         yield from _wrapped(title, width)
-    if any(heads):
+    if any(heads) and shown:
         yield line(heads), ""
     group = None
     for row, texts in zip(table.shown_rows, cells, strict=True):
@@ -409,9 +409,14 @@ def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
         if is_grouped and texts[0] != group:
             group = texts[0]
             yield group, "bold"
-        yield line(texts), style
+        if shown:
+            yield line(texts), style
+        else:
+            pairs = zip(heads[1:], texts[1:], strict=True)
+            known = (f"{head} {text}".lstrip() for head, text in pairs if text not in _NOTHING)
+            yield from _wrapped(", ".join(known), width, "  ", "    ", style=style)
         for text in [*(texts[at] for at in below), *(cell.note for cell in row)]:
-            if text not in {"", DASH}:
+            if text not in _NOTHING:
                 yield from _wrapped(text, width, "    ", "      ", style=style)
 
 

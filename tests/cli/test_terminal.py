@@ -1,20 +1,18 @@
-"""Output on the terminal: the progress of a run, and the table at its end."""
+"""The progress of a run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
-from math import inf
 from pathlib import Path
 
 import pytest
 from commanding import Terminal
 from figures_factory import make_errors, make_latency, make_memory
 from golden import assert_golden
-from results_factory import make_results
 
 from harness.cli import terminal as module
-from harness.cli.terminal import RunProgress, print_records
+from harness.cli.terminal import RunProgress
 from harness.records import Case, Record, Status
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
@@ -34,47 +32,6 @@ def _xterm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(name: str, record: Record = OK) -> Record:
     return replace(record, case=replace(record.case, implementation=name))
-
-
-def printed(*records: Record, every: bool = False) -> str:
-    stream = StringIO()
-    print_records(records, stream, every=every)
-    return stream.getvalue()
-
-
-# --- the table -----------------------------------------------------------------------------------
-
-
-def not_finite() -> Record:
-    errors = make_errors(CASE)
-    output = replace(errors.outputs[0], scaled_max_ulp=inf)
-    return named("a[bold]/mine.py:norm", replace(OK, errors=replace(errors, outputs=(output,))))
-
-
-def test_the_table_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = [
-        MEASURED,
-        named("native", OK),
-        replace(named("two_pass", MEASURED), instructions=12345, status=Status.WRONG),
-        not_finite(),
-    ]
-    texts = {"in a pipe": printed(*records)}
-    for columns in (40, 80):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        stream = Terminal()
-        print_records(records, stream)
-        texts[f"on a terminal of {columns} columns"] = stream.getvalue()
-    many = [*[OK] * 38, replace(OK, status=Status.WRONG), *[named("native")] * 2]
-    texts["of many cases"] = printed(*many)
-    text = "\n".join(f"{title}:\n{table}" for title, table in texts.items())
-    assert_golden(text, GOLDEN / "table.txt")
-
-
-@pytest.mark.parametrize(
-    ("cases", "every", "rows"), [(0, False, 0), (40, False, 41), (41, False, 2), (41, True, 42)]
-)
-def test_many_cases_are_counted_per_implementation(cases: int, every: bool, rows: int) -> None:
-    assert len(printed(*[OK] * cases, every=every).splitlines()) == rows
 
 
 # --- progress ------------------------------------------------------------------------------------
@@ -140,11 +97,6 @@ def test_the_cursor_is_shown_again_if_the_run_fails() -> None:
     assert "\x1b[?25h" in stream.getvalue()
 
 
-def test_the_standard_streams_are_looked_up_at_each_call(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_records(make_results(1).records)
+def test_the_standard_stream_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
     RunProgress(1).show(OK)
-    found = capsys.readouterr()
-    assert "case" in found.out
-    assert CASE.id in found.err
+    assert CASE.id in capsys.readouterr().err

@@ -12,7 +12,6 @@ from compared_runs import make_record
 from histories import history_of, results_of_commit
 from results_factory import make_results
 
-from harness.cli.terminal import print_records
 from harness.records import metrics
 from harness.records.metrics import METRICS, Metric
 from harness.regression.history import series_of
@@ -20,6 +19,7 @@ from harness.report import build_page
 from harness.report.ci import junit_of_run, summary_of_run
 from harness.report.document import markdown
 from harness.report.exports import bencher_metrics, csv_table
+from harness.report.run import run_tables
 
 EXTRA = Metric(
     "rows_count", "number of rows", "count", "case.rows",
@@ -42,9 +42,8 @@ def test_a_new_metric_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     line = next(csv.DictReader(StringIO(csv_table(results), newline="")))
     assert line["case.rows"] == rows
 
-    terminal = StringIO()
-    print_records([record], terminal)
-    assert "number of rows" in terminal.getvalue()
+    (table,) = run_tables([record])
+    assert "number of rows" in {column.text for column in table.columns}
 
     assert f"number of rows {rows}" in junit_of_run(results, "run")
     assert "| number of rows |" in markdown(summary_of_run(results, "run"))

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from io import StringIO
 from threading import Thread
 from typing import Any
 
@@ -15,8 +14,8 @@ import torch
 from known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good
 from torch import Tensor
 
-from harness.cli.terminal import print_records
 from harness.records import Direction, Measurement, Record, Status, WarningKind
+from harness.report.run import run_tables
 from harness.run.case import CaseRunner
 from implementations.torch_private import profiling_of_all_threads
 
@@ -136,9 +135,8 @@ def test_work_on_other_python_threads_is_not_counted(
     assert (record.memory, record.operators) == (None, None)
     if profiling_of_all_threads():
         assert "1 operator on other threads" in str(record.memory_not_counted)
-    out = StringIO()
-    print_records([record], out)
-    assert "not counted" in out.getvalue()
+    (table,) = run_tables([record])
+    assert "not counted" in {cell.text for cell in table.rows[0]}
 
 
 @pytest.mark.parametrize("direction", Direction)

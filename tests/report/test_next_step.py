@@ -26,7 +26,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run.text import look_closer, next_step
+from harness.report.run import look_closer, next_step
 
 CASE = Case(implementation="one_pass", shape=(64, 768))
 

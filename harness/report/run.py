@@ -1,0 +1,392 @@
+"""A finished run: its table, what was measured, the answer, what was wrong, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from harness.cases.axes import command_options
+from harness.records import Case, Direction, Mode, Record, Status, WarningKind
+from harness.records.metrics import metrics_in
+from harness.records.refusal import Refusal
+from harness.records.text import (
+    count,
+    in_words,
+    percent_text,
+    seconds_text,
+    speed_interval_text,
+    ulp_text,
+)
+from harness.report.choice import condition_text, headline_of
+from harness.report.document import (
+    DASH,
+    Cell,
+    Document,
+    Table,
+    Text,
+    case_cell,
+    columns,
+    number,
+    pill,
+)
+from harness.selection import REFERENCE_NAME, choose, geometric_mean, label_of
+
+if TYPE_CHECKING:  # it imports torch
+    from harness.run.session import SessionOutcome
+
+_MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are printed
+# statuses that a user has to act upon, the most urgent first; --fail-on adds statuses
+_PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
+_MOST_GROUPS = 4  # trade-off: the answer stays on the screen; --verbose and the page have all
+_MOST_KINDS = 3  # of measurement warnings
+_LONGEST = 200  # characters of a reason: two or three lines; --verbose has all of it
+# trade-off: the overhead of a shorter run is mostly the import of torch, so it is not printed
+_LEAST_WALL_S = 30.0
+_DEFAULT = Case(implementation="", shape=())
+# fields of a case that `explain` has no option for
+_NOT_EXPLAINED = ("mode", "parameters", "threads")
+
+
+def document_of_run(
+    outcome: SessionOutcome, page: Path | None, fail_on: Collection[str], *, verbose: bool
+) -> Document:
+    """Return the table of a run and what follows from it; the next command comes last.
+
+    Args:
+        outcome: of the run.
+        page: the page that was made of it, if any.
+        fail_on: statuses that fail the run.
+        verbose: whether every case has a row, and every one that did not end well its reason.
+    """
+    records = outcome.results.records
+    problems = problems_of(records, fail_on)
+    notes = [Text(line) for line in (*problem_lines(records, fail_on), *warning_lines(records))]
+    step = next_step(records, problems, outcome.path, has_page=page is not None)
+    return (
+        *run_tables(records, every=verbose),
+        *(_reasons(records) if verbose else ()),
+        Text(""),
+        Text(totals_line(outcome)),
+        *map(Text, answer_lines(outcome)),
+        *notes,
+        Text(f"results: {outcome.path}"),
+        *([Text(f"page: {page}")] if page else []),
+        *([Text(f"to {step.purpose}:"), Text(step.command, "code")] if step else []),
+    )
+
+
+def run_as_plain(
+    outcome: SessionOutcome, page: Path | None, fail_on: Sequence[str]
+) -> dict[str, object]:
+    """Return the outcome of a run as plain values; arguments as of :func:`document_of_run`."""
+    records = outcome.results.records
+    problems = problems_of(records, fail_on)
+    step = next_step(records, problems, outcome.path, has_page=page is not None)
+    return {
+        "results": outcome.path,
+        "page": page,
+        "measured": outcome.measured,
+        "failed": outcome.failed,
+        "left": outcome.left,
+        "wall_s": outcome.run.wall_s,
+        "overhead_ratio": outcome.run.overhead_ratio,
+        "statuses": _status_counts(records),
+        "answer": answer_lines(outcome),
+        "wrong": [record.case.id for record in records if record.status is Status.WRONG],
+        "fail_on": list(fail_on),
+        "failed_on": [record.case.id for record in records if record.status in fail_on],
+        "next_command": step.command if step else None,
+        "cases": [
+            {"id": record.case.id, "status": record.status, "reason": record.reason}
+            for record in records
+        ],
+    }
+
+
+# --- the tables ----------------------------------------------------------------------------------
+
+
+def run_tables(records: Sequence[Record], *, every: bool = False) -> Iterator[Table]:
+    """Yield a table with a row per case or, if there are many, a row per implementation.
+
+    Args:
+        records: the cases.
+        every: whether each case has a row, however many there are.
+    """
+    if records:
+        is_short = every or len(records) <= _MOST_ROWS
+        yield (_case_table if is_short else _implementation_table)(records)
+
+
+def _case_table(records: Sequence[Record]) -> Table:
+    """Return a row per case; those that differ in the implementation alone follow each other."""
+    metrics = [
+        metric
+        for metric in metrics_in("terminal")
+        if any(metric.get(record) is not None or metric.note(record) for record in records)
+    ]
+    metrics.sort(key=lambda metric: metric.unit != "speed")
+    heads = ["for", "implementation", *(metric.heading("terminal") for metric in metrics)]
+    has_status = any(record.status is not Status.OK for record in records)
+    heads += ["status"] * has_status
+    scenarios: dict[str, list[Record]] = {}
+    for record in records:
+        scenarios.setdefault(_scenario_text(record.case), []).append(record)
+    rows = (
+        (
+            Cell(scenario),
+            Cell(label_of((record.case.implementation, record.case.mode))),
+            *(number(metric.text(record, interval=metric.unit == "speed")) for metric in metrics),
+            *([replace(pill(record.status), is_long=True)] if has_status else []),
+        )
+        for scenario, own in scenarios.items()
+        for record in own
+    )
+    return Table(columns=columns(*heads), rows=tuple(rows))
+
+
+def _scenario_text(case: Case) -> str:
+    """Return what a case is besides its implementation: "64x768 float32 cpu forward normal"."""
+    _, direction, shape, dtype, distribution, *settings = replace(
+        case, device=_DEFAULT.device, mode=_DEFAULT.mode
+    ).parts
+    return " ".join([shape, dtype, case.device, direction, distribution, *settings])
+
+
+def _implementation_table(records: Sequence[Record]) -> Table:
+    """Return how many cases of each implementation have which status."""
+    counts = Counter((record.case.implementation, record.status) for record in records)
+    statuses = [status for status in Status if any(status is key[1] for key in counts)]
+    rows = []
+    for name in dict.fromkeys(name for name, _ in counts):
+        numbers = [counts[name, status] for status in statuses]
+        cells = (Cell(f"{cases:,}" if cases else DASH) for cases in numbers)
+        rows.append((Cell(name), Cell(f"{sum(numbers):,}"), *cells))
+    heads = ("implementation", "cases", *map(in_words, statuses))
+    return Table(columns=columns(*heads), rows=tuple(rows))
+
+
+def _reasons(records: Sequence[Record]) -> Iterator[Table]:
+    """Yield for each status the reasons of all its cases."""
+    for status in dict.fromkeys(record.status for record in records):
+        own = [record for record in records if record.status is status and record.reason]
+        if own:
+            rows = tuple((case_cell(one.case), Cell(one.reason, is_long=True)) for one in own)
+            title = f"{len(own):,} {in_words(status)}"
+            yield Table(title=title, columns=columns("case", "why"), rows=rows)
+
+
+# --- the answer ----------------------------------------------------------------------------------
+
+
+def answer_lines(outcome: SessionOutcome) -> list[str]:
+    """Return what to run, as ``choose`` says it; of a run without times, what is right."""
+    records = outcome.results.records
+    try:
+        choices = choose([outcome.results])
+    except Refusal:  # nothing was timed
+        return _right_lines(records)
+    names = dict.fromkeys(one.name for choice in choices.choices for one in choice.candidates)
+    if len(names) > 1:
+        return headline_of(choices)
+    speeds = [
+        speed
+        for choice in choices.choices
+        for one in choice.candidates
+        if (speed := choice.speed(one)) is not None
+    ]
+    (label,) = map(label_of, names)
+    if not speeds or label == REFERENCE_NAME:
+        return _right_lines(records)
+    mean = speed_interval_text(geometric_mean(speeds))
+    return [f"{label} has {mean} the speed of {REFERENCE_NAME}.", *_right_lines(records)]
+
+
+def _right_lines(records: Sequence[Record]) -> list[str]:
+    """Return which implementations are right in every case that they support."""
+    found: dict[str, set[Status]] = {}
+    for record in records:
+        if record.status is not Status.UNSUPPORTED:
+            found.setdefault(record.case.implementation, set()).add(record.status)
+    right = [name for name, statuses in found.items() if statuses == {Status.OK}]
+    others = [name for name in found if name not in right]
+    return [
+        f"{title}: {', '.join(names)}"
+        for title, names in (("right in every case", right), ("not right in every case", others))
+        if names
+    ]
+
+
+# --- what was not right --------------------------------------------------------------------------
+
+
+def problems_of(records: Sequence[Record], fail_on: Collection[str] = ()) -> tuple[Record, ...]:
+    """Return the cases to act upon: wrong ones, then failed ones, then those of ``fail_on``."""
+    order = dict.fromkeys((*_PROBLEMS, *map(Status, fail_on)))
+    return tuple(record for status in order for record in records if record.status is status)
+
+
+def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> list[str]:
+    """Return a line per status and implementation, the most urgent first, with the worst reason.
+
+    Implementations with the same reason share a line.
+    """
+    order = [*dict.fromkeys((*_PROBLEMS, *map(Status, fail_on), *Status))]
+    cases = Counter(record.case.implementation for record in records)
+    groups: dict[tuple[Status, str], list[Record]] = {}
+    for record in records:
+        if record.status is not Status.OK:
+            groups.setdefault((record.status, record.case.implementation), []).append(record)
+    alike: dict[tuple[Status, str, str], dict[str, int]] = {}
+    for (status, name), own in groups.items():
+        dtypes = ", ".join(dict.fromkeys(record.case.dtype for record in own))
+        alike.setdefault((status, dtypes, _reason(own)), {})[name] = len(own)
+    lines = []
+    for (status, dtypes, reason), held in sorted(
+        alike.items(), key=lambda group: order.index(group[0][0])
+    ):
+        every = count(sum(cases[name] for name in held), "case")
+        where = f"{', '.join(held)} in {dtypes} ({sum(held.values()):,} of {every})"
+        lines.append(f"{in_words(status)}: {where}{reason and ': '}{reason}")
+    left = len(lines) - _MOST_GROUPS
+    more = [f"and {left:,} more such lines; --verbose has every case"] if left > 0 else []
+    return [*lines[:_MOST_GROUPS], *more]
+
+
+def _reason(records: Sequence[Record]) -> str:
+    """Return why the worst of some cases is not right."""
+    worst = max(records, key=lambda record: (_excess(record)[0], record.worst_ulp or 0.0))
+    ratio, output = _excess(worst)
+    if worst.status is Status.WRONG and worst.errors and 1 < ratio < inf:
+        error = next(one for one in worst.errors.outputs if one.output == output)
+        times = f"{condition_text(ratio)} times its error bound"
+        return f"{output} is {ulp_text(error.worst_ulp)} off, {times}"
+    return shorten(worst.reason, _LONGEST, placeholder=" ...")
+
+
+def _excess(record: Record) -> tuple[float, str]:
+    """Return the largest error over its bound, and its output."""
+    outputs = record.errors.outputs if record.errors else ()
+    known = [(one.bound_ratio, one.output) for one in outputs if one.bound_ratio is not None]
+    return max(known, default=(0.0, ""))
+
+
+def warning_lines(records: Sequence[Record]) -> list[str]:
+    """Return the kinds of measurement warning, and the advice of the most frequent one."""
+    found: dict[WarningKind, dict[str, str]] = {}
+    for record in records:
+        for warning in record.warnings:
+            found.setdefault(warning.kind, {})[record.case.id] = warning.advice
+    if not found:
+        return []
+    kinds = sorted(found, key=lambda kind: -len(found[kind]))
+    listed = ", ".join(
+        f"{in_words(kind)} in {count(len(found[kind]), 'case')}" for kind in kinds[:_MOST_KINDS]
+    )
+    advice = next(iter(found[kinds[0]].values()))
+    which = f"; {in_words(kinds[0])}" if len(kinds) > 1 else ""
+    return [f"measurement warning: {listed}{which}: {advice}"]
+
+
+def _status_counts(records: Sequence[Record]) -> dict[str, int]:
+    """Return how many cases have each status, the most frequent first."""
+    counts = Counter(record.status for record in records)
+    return {str(status): cases for status, cases in counts.most_common()}
+
+
+def statuses_text(records: Sequence[Record]) -> str:
+    """Return how many cases have each status, such as "3 ok, 1 wrong"."""
+    counts = _status_counts(records)
+    return ", ".join(f"{cases:,} {in_words(status)}" for status, cases in counts.items())
+
+
+def totals_line(outcome: SessionOutcome) -> str:
+    """Return what was measured, how the cases ended, and how long the run took."""
+    records, wall_s = outcome.results.records, outcome.run.wall_s or 0.0
+    statuses = statuses_text(records)
+    names = {record.case.implementation for record in records}
+    before = f" ({outcome.earlier:,} of them measured earlier)" if outcome.earlier else ""
+    line = f"{count(len(records), 'case')} of {count(len(names), 'implementation')}{before}"
+    line += f" in {seconds_text(wall_s)}{': ' if statuses else ''}{statuses}"
+    overhead = outcome.run.overhead_ratio
+    if overhead is not None and wall_s >= _LEAST_WALL_S:
+        line += f"; overhead of the benchmark {percent_text(overhead)} of the time"
+    return line
+
+
+# --- the next step -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do next."""
+
+    purpose: str
+    """The purpose of the command, such as "make a page of these results"."""
+    command: str
+
+
+def next_step(
+    records: Sequence[Record], problems: Sequence[Record], results: Path, *, has_page: bool
+) -> NextStep | None:
+    """Return a look at the first problem or, if there is none, a use of the results.
+
+    Args:
+        records: of the run.
+        problems: those to act upon, the most urgent first.
+        results: the results file.
+        has_page: whether a page was made of it.
+    """
+    for record in problems:
+        if step := look_closer(record):
+            return step
+    if len({record.case.implementation for record in records if record.latency is not None}) > 1:
+        return NextStep(
+            "see what every other implementation would cost or gain", _command("choose", results)
+        )
+    if any(record.errors is not None for record in records) and not has_page:
+        return NextStep("make a page of these results", _command("report", results))
+    return None
+
+
+def look_closer(record: Record) -> NextStep | None:
+    """Return the command that shows more of a case that did not end well, if there is one."""
+    case, status = record.case, record.status
+    if status is Status.UNSUPPORTED:
+        return None
+    if status in {Status.WRONG, Status.OUT_OF_GUARANTEE} and _can_be_explained(record):
+        options = command_options(case, without=("direction",))
+        command = _command("explain", case.implementation, *options)
+        return NextStep(f"see exact and computed values of {case.id} step by step", command)
+    if status is Status.WRONG and case.mode is Mode.EAGER:
+        direction = "forward" if case.direction is Direction.FORWARD else "backward"
+        options = ["--dtype", case.dtype, "--direction", direction]
+        options += ["--device", case.device] if case.device != _DEFAULT.device else []
+        command = _command("verify", case.implementation, *options)
+        return NextStep(f"see which mistake {case.implementation} makes", command)
+    command = _command("run", "-i", case.implementation, *command_options(case))
+    return NextStep(f"run {case.id} again by itself", command)
+
+
+def _command(*arguments: str | Path) -> str:
+    return shlex.join(["layernorm-bench", *map(str, arguments)])
+
+
+def _can_be_explained(record: Record) -> bool:
+    """Whether ``explain``, which computes y of a forward pass, shows what went wrong."""
+    case = record.case
+    if case.direction is not Direction.FORWARD or record.errors is None:
+        return False
+    y = record.errors.outputs[0]
+    is_beyond = y.vacuous_elements or (y.bound_ratio is not None and not y.bound_ratio <= 1)
+    return (
+        bool(is_beyond)
+        and all(warning.kind is not WarningKind.CACHED_RESULT for warning in record.warnings)
+        and all(getattr(case, name) == getattr(_DEFAULT, name) for name in _NOT_EXPLAINED)
+    )
