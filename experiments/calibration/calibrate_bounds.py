@@ -35,7 +35,9 @@ KNOWN_WRONG = {("native", "float16"), ("native", "bfloat16")}
 def main() -> int:
     torch.set_num_threads(1)
     began, checks, wrong = perf_counter(), 0, 0
-    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
+    on_cpu = [
+        implementation for implementation in implementations.ALL if "cpu" in implementation.devices
+    ]
     subjects = [*on_cpu, *RIGHT]
     click.echo(f"{'':<28}{'checks':>8}{'wrong':>8}   share of the bound: y, gradients")
     for subject in subjects:
@@ -49,11 +51,11 @@ def main() -> int:
             failed += trial.status is Status.WRONG
             if trial.status is Status.WRONG:
                 click.echo(f"  wrong: {case.id}: {trial.reason}")
-            for each in trial.errors.outputs:
-                kind = "y" if each.output == "y" else "gradients"
+            for errors_of_output in trial.errors.outputs:
+                kind = "y" if errors_of_output.output == "y" else "gradients"
                 # in halves, rounding the result is most of the error
                 if case.dtype in {"float32", "float64"}:
-                    used[kind] = max(used[kind], each.bound_ratio or 0.0)
+                    used[kind] = max(used[kind], errors_of_output.bound_ratio or 0.0)
         checks, wrong = checks + tried, wrong + failed
         figures = f"{used['y']:.2f} {used['gradients']:.2f}"
         click.echo(f"{subject.name:<28}{tried:>8}{failed:>8}   {figures}")

@@ -93,7 +93,9 @@ def _limits_of(case: Case, algorithm: str) -> Iterator[Row]:
     trial = attempt(right, case, measure=measure_errors)
     if trial.errors is None:
         return
-    errors = {each.output: each for each in trial.errors.outputs}
+    errors = {
+        errors_of_output.output: errors_of_output for errors_of_output in trial.errors.outputs
+    }
     assert trial.outputs is not None  # it has errors
     inputs, reference = exact_of(case)
     bounds = error_bound_of(right, case)

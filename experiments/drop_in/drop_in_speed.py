@@ -97,7 +97,7 @@ def main() -> None:
             saved = 1 - np.array([two / one for one, two in pairs])
             drawn = np.median(draws.choice(saved, (2000, len(saved))), axis=1)
             low, high = np.percentile(drawn, [2.5, 97.5])
-            one, two = (statistics.median(each) * 1e3 for each in zip(*pairs, strict=True))
+            one, two = (statistics.median(times_s) * 1e3 for times_s in zip(*pairs, strict=True))
             click.echo(
                 f"{str(dtype)[6:]:9} {what:13} {one:5.1f} ms {two:6.1f} ms"
                 f"  {np.median(saved):.1%} [{low:.1%}, {high:.1%}]"

@@ -69,7 +69,7 @@ def recorded_spreads() -> Floats:
     """Return the standard deviation between processes of each recorded case, as a logarithm."""
     records = [record for path in RECORDED for record in read(path).records]
     found = [ratios_of(record.latency) for record in records]
-    return np.array([spread_of(each) for each in found if len(each) > 3])
+    return np.array([spread_of(ratios) for ratios in found if len(ratios) > 3])
 
 
 def stopping(
@@ -121,7 +121,7 @@ def change(
         errors.append((ratio(after) * second.std(axis=1, ddof=1)) ** 2 / after)
         parts = errors[0] ** 2 / (before - 1) + errors[1] ** 2 / (after - 1)
         degrees = np.round((errors[0] + errors[1]) ** 2 / parts).astype(int)
-    quantiles = np.array([t_quantile(each) for each in range(before + after)])
+    quantiles = np.array([t_quantile(freedom) for freedom in range(before + after)])
     held = np.abs(moved) <= quantiles[degrees] * np.sqrt(errors[0] + errors[1])
     condition = f"{before} processes before, {after} now"
     return Row(question="change", rule=rule, condition=condition, coverage=float(held.mean()))

@@ -126,16 +126,16 @@ def is_uneven(subject: Samples, reference: Samples, least: float) -> tuple[bool,
 
 def halves(samples: Samples, random: np.random.Generator) -> tuple[Samples, Samples]:
     """Split the samples of each epoch at random: two arms of one function."""
-    orders = [random.permutation(len(each)) for each in samples]
-    one = [each[order[::2]] for each, order in zip(samples, orders, strict=True)]
-    other = [each[order[1::2]] for each, order in zip(samples, orders, strict=True)]
+    orders = [random.permutation(len(values)) for values in samples]
+    one = [values[order[::2]] for values, order in zip(samples, orders, strict=True)]
+    other = [values[order[1::2]] for values, order in zip(samples, orders, strict=True)]
     return one, other
 
 
 def disturbed(arms: Sequence[Samples], how: str, random: np.random.Generator) -> list[Samples]:
     """Return both arms as neighbours on the machine would disturb them."""
     shares = {"2 % of samples longer, heavy tail": 0.02, "10 % longer, heavy tail": 0.1}
-    changed = [[each.copy() for each in samples] for samples in arms]
+    changed = [[values.copy() for values in samples] for samples in arms]
     for epoch in zip(*changed, strict=True):
         factor = 1 + random.pareto(1.5)
         start, share = random.random(2)
@@ -216,7 +216,7 @@ def paying(
 
 
 def _ratio(subject: Samples, reference: Samples, *, mean: bool) -> float:
-    one, other = (epoch_values(each, cpu=False, mean=mean) for each in arms_of(subject, reference))
+    one, other = (epoch_values(arm, cpu=False, mean=mean) for arm in arms_of(subject, reference))
     return estimate(ratios(one, other), mean=mean).value
 
 

@@ -146,9 +146,9 @@ def table(kills: Sequence[Kill]) -> str:
     """Return the table for the documentation."""
     lines = ["| killed in | kills | journals with a torn last line |", "| --- | --- | --- |"]
     for phase in PHASES:
-        own = [each for each in kills if each.phase == phase]
-        lines.append(f"| {phase} | {len(own)} | {sum(each.is_torn for each in own)} |")
-    lines.append(f"| all | {len(kills)} | {sum(each.is_torn for each in kills)} |")
+        own = [kill for kill in kills if kill.phase == phase]
+        lines.append(f"| {phase} | {len(own)} | {sum(kill.is_torn for kill in own)} |")
+    lines.append(f"| all | {len(kills)} | {sum(kill.is_torn for kill in kills)} |")
     return "\n".join(lines)
 
 
@@ -170,7 +170,7 @@ def main(kills: int, out: Path, report: bool) -> None:
             found.append(kill)
             click.echo(f"\r{len(found)}/{kills} {kill.phase:24}", nl=False, err=True)
     click.echo(err=True)
-    pq.write_table(pa.Table.from_pylist([asdict(each) for each in found]), out)
+    pq.write_table(pa.Table.from_pylist([asdict(kill) for kill in found]), out)
     click.echo(table(found))
     click.echo("no acknowledged record was lost, none was measured again")
 

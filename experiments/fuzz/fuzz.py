@@ -244,7 +244,7 @@ def command_line(draw: Random, folder: Path) -> str:
     names = sorted(set(main.commands) - SLOW)
     name = draw.choice(names)
     words = [name]
-    options = [each for each in main.commands[name].params if isinstance(each, click.Option)]
+    options = [known for known in main.commands[name].params if isinstance(known, click.Option)]
     for parameter in main.commands[name].params:
         if isinstance(parameter, click.Argument) and draw.random() < 0.9:
             words += [draw.choice(VALUES[:7]) for _ in range(draw.choice((1, 1, 2)))]

@@ -96,7 +96,9 @@ class Here:
     @classmethod
     def read(cls) -> Here:
         found = read_environment()
-        packages = ", ".join(f"{each} {version(each)}" for each in ("torch", "pytest-benchmark"))
+        packages = ", ".join(
+            f"{package} {version(package)}" for package in ("torch", "pytest-benchmark")
+        )
         return cls(
             commit=f"{found.git_commit or 'unknown'}{'+' if found.git_dirty else ''}",
             cpu=f"{found.cpu} {found.cpu_capability}",
@@ -130,15 +132,15 @@ def run_pytest(
         Row(
             condition=condition,
             run=run,
-            case=each["name"],
-            **{name: each["stats"][name] for name in ("min", "median", "mean", "rounds")},
+            case=benchmark["name"],
+            **{name: benchmark["stats"][name] for name in ("min", "median", "mean", "rounds")},
             load_average=load,
             run_s=run_s,
             started=started.isoformat(timespec="seconds"),
             **asdict(here),
         )
         for file in saved
-        for each in json.loads(file.read_text())["benchmarks"]
+        for benchmark in json.loads(file.read_text())["benchmarks"]
     ]
     expected, said = len(list(failures(before, rows, GATES))), done.stderr.count(FAILED)
     if not rows or said != expected or done.returncode != (1 if expected else 0):
@@ -154,7 +156,7 @@ def failures(
     before: Sequence[Row], after: Sequence[Row], gates: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Case and gate wherever pytest-benchmark's own check fails a run beside the one before it."""
-    compared = {each.case: asdict(each) for each in before}
+    compared = {earlier.case: asdict(earlier) for earlier in before}
     for row in after:
         for gate in gates:
             if row.case in compared and CHECK(gate).fails(asdict(row), compared[row.case]):
@@ -244,7 +246,7 @@ def main(
         _measure(conditions, runs, QUICKLY if quick else (), out)
     if not out.exists():
         raise click.ClickException(f"there is no {out}; measure first")
-    text = report([Row(**each) for each in pq.read_table(out).to_pylist()])
+    text = report([Row(**row) for row in pq.read_table(out).to_pylist()])
     click.echo(text)
     if table is not None:
         table.write_text(text)
@@ -264,9 +266,7 @@ def _measure(conditions: Sequence[str], runs: int, more: Sequence[str], out: Pat
                 for run in range(runs):
                     found = run_pytest(Path(folder), here, condition, found, more)
                     rows += found
-                    pq.write_table(
-                        pa.Table.from_pylist([asdict(each) for each in rows]), unfinished
-                    )
+                    pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows]), unfinished)
                     click.echo(f"{condition} {run + 1}/{runs}: {found[0].run_s:.0f} s", err=True)
     except KeyboardInterrupt as stop:
         click.echo(f"\nstopped; what was measured: --report --out {unfinished}", err=True)

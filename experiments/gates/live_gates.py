@@ -198,7 +198,7 @@ def run_tasks(
     loaded = tasks[0].condition == "loaded" and with_neighbours
     with tempfile.TemporaryDirectory() as folder:
         repository = Repository(Path(folder))
-        if any(each.gate == "check" for each in tasks):
+        if any(planned_task.gate == "check" for planned_task in tasks):
             repository.have_baseline(kept)
         with busy_neighbours() if loaded else nullcontext():
             for number, task in enumerate(tasks, first):
@@ -212,11 +212,11 @@ def run_tasks(
                         **asdict(task),
                         run=number,
                         failed=answer["failed"],
-                        case=each["id"],
-                        kind=each["kind"],
-                        metric=each["metric"],
-                        ratio=each["ratio"]["value"] if each["ratio"] else None,
-                        reason=each["reason"],
+                        case=change["id"],
+                        kind=change["kind"],
+                        metric=change["metric"],
+                        ratio=change["ratio"]["value"] if change["ratio"] else None,
+                        reason=change["reason"],
                         run_s=run_s,
                         load_average=load,
                         started=started.isoformat(timespec="seconds"),
@@ -224,7 +224,7 @@ def run_tasks(
                         cpu=f"{found.cpu} {found.cpu_capability}",
                         cores=found.cpu_count,
                     )
-                    for each in answer["changes"]
+                    for change in answer["changes"]
                 ]
 
 
@@ -266,7 +266,7 @@ def main(
         )  # so that the neighbours are ended too
         conditions = ("quiet", "loaded") if only is None else (only,)
         gates = ("ab", "check") if gate is None else (gate,)
-        tasks = [tasks_of(each, gates, unchanged, planted) for each in conditions]
+        tasks = [tasks_of(state, gates, unchanged, planted) for state in conditions]
         _measure(tasks, out, append, with_neighbours=not as_is, kept=baseline)
     if not out.exists():
         raise click.ClickException(f"there is no {out}; measure first")
@@ -281,10 +281,10 @@ def _measure(tasks: Sequence[Sequence[Task]], out: Path, append: bool, **more: A
     for some in tasks:
         for found in run_tasks(some, runs, **more):
             runs += 1
-            rows += [asdict(each) for each in found]
+            rows += [asdict(judged) for judged in found]
             pq.write_table(pa.Table.from_pylist(rows), out)
             first = found[0]
-            kinds = sorted({each.kind for each in found} - {"unchanged"})
+            kinds = sorted({judged.kind for judged in found} - {"unchanged"})
             click.echo(
                 f"{first.condition} {first.gate}, {first.planted} ({first.implementation}): "
                 f"{'failed' if first.failed else 'passed'} {' '.join(kinds)} {first.run_s:.0f} s",

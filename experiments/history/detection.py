@@ -89,7 +89,7 @@ def detectors() -> dict[str, Detector]:
         from otava.analysis import compute_change_points
 
         found["E-divisive, t-test at 0.001 (apache-otava)"] = lambda values: [
-            each.index for each in compute_change_points(np.exp(values).tolist())[0]
+            point.index for point in compute_change_points(np.exp(values).tolist())[0]
         ]
     return found
 

@@ -60,13 +60,13 @@ def measured(commit: str, sweep: Sweep, out: Path) -> Results:
         absent = why_absent(planned, checkout, fleet)
         records = [
             Record(
-                case=each.case,
+                case=planned_case.case,
                 environment=here.fingerprint,
                 status=status,
                 reason=reason,
             )
-            for each in planned
-            for status, reason in [absent.get(each.case.implementation, (None, ""))]
+            for planned_case in planned
+            for status, reason in [absent.get(planned_case.case.implementation, (None, ""))]
             if status is not None
         ]
         budget = Budget(
@@ -96,7 +96,7 @@ def why_absent(
     planned: tuple[Planned, ...], checkout: Checkout, fleet: Fleet
 ) -> dict[str, tuple[Status, str]]:
     """Return the implementations that a commit cannot run, each with a status and a reason."""
-    targets = tuple(dict.fromkeys(each.case.implementation for each in planned))
+    targets = tuple(dict.fromkeys(planned_case.case.implementation for planned_case in planned))
     try:
         lacks, broken = fleet.call(missing_in_base, (checkout, targets), START_S)
     except EndedError as ended:

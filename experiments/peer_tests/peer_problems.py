@@ -28,8 +28,8 @@ class Problem:
     def to(self, dtype: torch.dtype) -> Problem:
         """The same problem, its tensors rounded to ``dtype``."""
         x, weight, bias, dy = (
-            None if each is None else each.to(dtype)
-            for each in (self.x, self.weight, self.bias, self.dy)
+            None if tensor is None else tensor.to(dtype)
+            for tensor in (self.x, self.weight, self.bias, self.dy)
         )
         assert x is not None  # for mypy: self.x is a Tensor
         return Problem(x=x, weight=weight, bias=bias, dims=self.dims, eps=self.eps, dy=dy)
@@ -58,11 +58,11 @@ def run(function: LayerNormFunction, problem: Problem) -> PeerOutputs | None:
     # copies with the same strides: a function that overwrites its inputs must not affect the next
     leaves = {
         name: torch
-        .empty_strided(each.shape, each.stride(), dtype=each.dtype)
-        .copy_(each)
+        .empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        .copy_(tensor)
         .requires_grad_(problem.dy is not None)
-        for name, each in named.items()
-        if each is not None
+        for name, tensor in named.items()
+        if tensor is not None
     }
     x = leaves["x"]
     shape = x.shape[x.dim() - problem.dims :]
@@ -76,7 +76,7 @@ def run(function: LayerNormFunction, problem: Problem) -> PeerOutputs | None:
     except Exception:  # noqa: BLE001 - a function under test may raise anything; the peer's test fails
         return None
     named_gradients = zip(leaves, gradients, strict=True)
-    return PeerOutputs(y.detach(), **{f"d{name}": each for name, each in named_gradients})
+    return PeerOutputs(y.detach(), **{f"d{name}": gradient for name, gradient in named_gradients})
 
 
 def torch_results(problem: Problem) -> PeerOutputs:

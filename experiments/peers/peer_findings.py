@@ -57,18 +57,18 @@ def main(report: bool, device: str, out: Path) -> None:
     name = "peers" if device == "cpu" else f"peers-{device}"
     verdicts, times = out / f"{name}.json", out / f"{name}.parquet"
     if not report:
-        installed = {each.module for each in PACKAGES if each.is_installed}
+        installed = {package.module for package in PACKAGES if package.is_installed}
         names = [
-            each.name for each in PEERS if device in each.devices and {*each.requires} <= installed
+            peer.name for peer in PEERS if device in peer.devices and {*peer.requires} <= installed
         ]
         click.echo(f"installed: {', '.join(names) or 'none'}", err=True)
         found = verified(["native", *names], device)
         timed = timed_with_native(names, device)
         out.mkdir(parents=True, exist_ok=True)
-        verdicts.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+        verdicts.write_text(json.dumps([asdict(group) for group in found], indent=1) + "\n")
         write(timed, times)
     try:
-        kept = [Finding(**each) for each in json.loads(verdicts.read_text())]
+        kept = [Finding(**finding) for finding in json.loads(verdicts.read_text())]
     except FileNotFoundError:
         raise click.ClickException(f"no {verdicts}; run without --report to make it") from None
     text = tables(kept, read(times))
@@ -84,7 +84,7 @@ def verified(names: Sequence[str], device: str) -> list[Finding]:
     """Verify each dtype of each implementation, in processes of their own."""
     with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
         found = pool.map(lambda name: _verified(name, device), names)
-        return [finding for each in found for finding in each]
+        return [finding for group in found for finding in group]
 
 
 def _verified(name: str, device: str) -> list[Finding]:
@@ -116,7 +116,7 @@ def _finding(name: str, dtype: str, verdict: object) -> Finding:
     if isinstance(verdict, str):
         return Finding(**known, failed=1, why=f"it {verdict}")
     assert isinstance(verdict, Verdict)
-    grades = [each.condition_limit for each in verdict.grades]
+    grades = [grade.condition_limit for grade in verdict.grades]
     return Finding(
         **known,
         ok=verdict.ok,
@@ -168,7 +168,7 @@ def _telling(failures: Sequence[FailedCase]) -> FailedCase:
 
 def _version(name: str) -> str:
     """Return the name and version of the package that a peer needs; torch for native."""
-    packages = {each.module: each.distributions[0] for each in PACKAGES}
+    packages = {package.module: package.distributions[0] for package in PACKAGES}
     (needed,) = find(name).requires or ("torch",)
     try:
         return f"{packages.get(needed, needed)} {version(packages.get(needed, needed))}"

@@ -71,8 +71,8 @@ def _verification(findings: Sequence[Finding]) -> Iterator[str]:
     yield f"| | version | {' | '.join(DTYPES)} | two digits in float32 up to condition |"
     yield "|---|---|" + "---|" * (len(DTYPES) + 1)
     by_peer: dict[str, dict[str, Finding]] = {}
-    for each in findings:
-        by_peer.setdefault(each.peer, {})[each.dtype] = each
+    for finding in findings:
+        by_peer.setdefault(finding.peer, {})[finding.dtype] = finding
     for name, of_dtype in by_peer.items():
         first = of_dtype[DTYPES[0]]
         alone = " (forward only)" if first.forward_only else ""
@@ -103,9 +103,9 @@ def _verdict_cell(finding: Finding) -> str:
 def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
     """Yield a line per failure, with the dtypes in which it occurs."""
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for each in findings:
-        if each.cases and each.why:
-            by_reason.setdefault((each.peer, each.why), []).append(each.dtype)
+    for finding in findings:
+        if finding.cases and finding.why:
+            by_reason.setdefault((finding.peer, finding.why), []).append(finding.dtype)
     for (peer, why), dtypes in by_reason.items():
         yield f"- **{peer}**, {', '.join(dtypes)}: {why}"
 
@@ -113,9 +113,9 @@ def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
 def _times(records: Sequence[Record], direction: Direction) -> Iterator[str]:
     """Yield a row per implementation that was timed in this direction."""
     timed = {
-        (each.case.implementation, each.case.dtype, each.case.shape): each
-        for each in records
-        if each.case.direction is direction and each.latency
+        (record.case.implementation, record.case.dtype, record.case.shape): record
+        for record in records
+        if record.case.direction is direction and record.latency
     }
     columns = [*product(TIMED_DTYPES, SHAPES)]
     heads = [f"{dtype} {'×'.join(map(str, shape))}" for dtype, shape in columns]

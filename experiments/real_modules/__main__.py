@@ -92,7 +92,7 @@ def _verdicts(
         if reading is None or reading.skip or not _has(reading.target, only):
             continue
         target = f"{FOLDER}/constructors.py:{reading.wrap}" if reading.wrap else reading.target
-        init = tuple(part for each in reading.init for part in ("--init", each))
+        init = tuple(part for argument in reading.init for part in ("--init", argument))
         options = (*init, *reading.options)
         by_options.setdefault(options, {})[target] = group.key
     verdicts = {}
@@ -141,15 +141,20 @@ def _kernels(only: str, old: Mapping[str, Any]) -> dict[str, Any]:
 
 def _findings(only: str, old: Mapping[str, Any]) -> dict[str, Any]:
     """Execute the code of each finding; keep what it prints."""
-    printed_before = {each["title"]: each["printed"] for each in old.get("findings", ())}
+    printed_before = {finding["title"]: finding["printed"] for finding in old.get("findings", ())}
     findings = []
-    for each in tomllib.loads((HERE / "findings.toml").read_text())["finding"]:
-        code = each["code"].strip()
-        if _has(each["package"], only) or each["title"] not in printed_before:
-            _, printed = run_python(["-c", code], INTERPRETED if each.get("kernel") else {})
+    for finding in tomllib.loads((HERE / "findings.toml").read_text())["finding"]:
+        code = finding["code"].strip()
+        if _has(finding["package"], only) or finding["title"] not in printed_before:
+            _, printed = run_python(["-c", code], INTERPRETED if finding.get("kernel") else {})
         else:
-            printed = printed_before[each["title"]]
-        findings.append({**each, "code": code, "text": each["text"].strip(), "printed": printed})
+            printed = printed_before[finding["title"]]
+        findings.append({
+            **finding,
+            "code": code,
+            "text": finding["text"].strip(),
+            "printed": printed,
+        })
     return {"findings": findings}
 
 

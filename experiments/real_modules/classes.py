@@ -113,13 +113,13 @@ def group_classes(found: Iterable[tuple[Place, str, str]]) -> list[Group]:
         Group(key=key, kind=kind, places=tuple(sorted(places, key=_preference)))
         for key, (kind, places) in by_key.items()
     ]
-    return sorted(groups, key=lambda each: (-each.copies, each.places[0]))
+    return sorted(groups, key=lambda group: (-group.copies, group.places[0]))
 
 
 def _in(folder: Path, name: str) -> Distribution:
-    for each in Distribution.discover(path=[str(folder)]):
-        if each.name.replace("_", "-").lower() == name:
-            return each
+    for installed in Distribution.discover(path=[str(folder)]):
+        if installed.name.replace("_", "-").lower() == name:
+            return installed
     raise PackageNotFoundError(name)
 
 
@@ -164,7 +164,11 @@ def _kind(node: ast.ClassDef) -> str:
         return "function"
     calls = [ast.unparse(item.func) for item in ast.walk(node) if isinstance(item, ast.Call)]
     init = next((i for i in node.body if getattr(i, "name", "") == "__init__"), None)
-    taken = {each.arg for each in init.args.args} if isinstance(init, ast.FunctionDef) else set()
+    taken = (
+        {argument.arg for argument in init.args.args}
+        if isinstance(init, ast.FunctionDef)
+        else set()
+    )
     builds = any(call.split(".")[-1].startswith(_LAYERS) for call in calls)
     return "block" if builds or taken & _WRAPPED else "layer"
 

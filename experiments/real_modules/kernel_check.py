@@ -67,9 +67,11 @@ def _try(kernel: Callable[..., Tensor], layout: str, is_rms_norm: bool, send: Co
 
 def _worst(found: list[dict[str, str]]) -> dict[str, str]:
     """Keep, for each result, the first shape's answer that is not "right"."""
-    names = dict.fromkeys(name for each in found for name in each)
+    names = dict.fromkeys(name for verdict in found for name in verdict)
     return {
-        name: next((each[name] for each in found if each.get(name, "right") != "right"), "right")
+        name: next(
+            (verdict[name] for verdict in found if verdict.get(name, "right") != "right"), "right"
+        )
         for name in names
     }
 
@@ -79,8 +81,11 @@ def _results(kernel: Callable[..., Tensor], x: Tensor, is_rms_norm: bool) -> dic
     # from the middle of larger tensors, so that a kernel that leaves its row breaks no memory
     weight, bias = torch.rand(3, 4096)[1, :n] + 0.5, torch.randn(3, 4096)[1, :n]
     parameters = [weight] if is_rms_norm else [weight, bias]
-    given = [x.detach().requires_grad_(), *(each.clone().requires_grad_() for each in parameters)]
-    exact = [each.detach().double().requires_grad_() for each in given]
+    given = [
+        x.detach().requires_grad_(),
+        *(parameter.clone().requires_grad_() for parameter in parameters),
+    ]
+    exact = [tensor.detach().double().requires_grad_() for tensor in given]
     wanted = _formula(*exact, is_rms_norm=is_rms_norm)
     try:
         y = kernel(given[0], (n,), *given[1:], 1e-5)
@@ -122,7 +127,9 @@ def _compare(found: Tensor, right: Tensor) -> str:
 def main() -> None:
     """Print the results of the kernel named on the command line, or all names, as JSON."""
     if len(sys.argv) == 1:
-        found: Any = [each.__name__ for each in (*kernels.LAYER_NORMS, *kernels.RMS_NORMS)]
+        found: Any = [
+            public_kernel.__name__ for public_kernel in (*kernels.LAYER_NORMS, *kernels.RMS_NORMS)
+        ]
     else:
         kernel = getattr(kernels, sys.argv[1])
         found = check(kernel, is_rms_norm=kernel in kernels.RMS_NORMS)

@@ -114,9 +114,9 @@ def _kernel_verdict(verdict: Entry | None) -> str:
     if verdict is None:
         return "not run"
     remarks = [
-        each["text"]
-        for each in verdict["remarks"]
-        if each["kind"] not in _HIDDEN_OF_KERNELS and "InterpreterError" not in each["text"]
+        remark["text"]
+        for remark in verdict["remarks"]
+        if remark["kind"] not in _HIDDEN_OF_KERNELS and "InterpreterError" not in remark["text"]
     ]
     if verdict["outcome"] != "wrong":
         outcome = verdict["outcome"].replace("right", "a LayerNorm").replace("_", " ")
@@ -136,7 +136,7 @@ def _layer_norms(entries: Sequence[Entry]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for entry in entries:
         verdict, reading = entry["verdict"], entry["reading"]
-        remarks = [each["text"] for each in verdict["remarks"] if _is_shown(each)]
+        remarks = [remark["text"] for remark in verdict["remarks"] if _is_shown(remark)]
         wrong = [f"**{reading['wrong']}**"] if reading["wrong"] else []
         eps = verdict["default_eps"] or reading["eps"]
         offset = reading["computes"] != "LayerNorm"
@@ -233,7 +233,11 @@ def _name(entry: Entry) -> str:
     """Return the first three cells of a row: class, package and copies."""
     module, _, name = entry["reading"]["target"].rpartition(":")
     place = next(
-        (each for each in entry["places"] if (each["module"], each["name"]) == (module, name)),
+        (
+            location
+            for location in entry["places"]
+            if (location["module"], location["name"]) == (module, name)
+        ),
         entry["places"][0],
     )
     return f"| `{module}:{name}` | {place['distribution']} | {entry['copies']} |"
@@ -259,7 +263,7 @@ def _axes(axes: str | None) -> str:
 
 def _affines(affines: Sequence[str]) -> str:
     names = {"both": "weight and bias", "weight": "weight", "bias": "bias", "none": "neither"}
-    return ", ".join(names[each] for each in affines)
+    return ", ".join(names[affine] for affine in affines)
 
 
 def _version(versions: Mapping[str, str], package: str) -> str:

@@ -2,7 +2,7 @@
 
 Each compound mutant makes a known mistake only where one to three random conditions on the call
 hold (compounds.py). The cases are those of `verify` at a strength: the covering
-array and the stories. Right code is tried on the same cases. Some compounds are also composed
+array and the case groups. Right code is tried on the same cases. Some compounds are also composed
 and given to `verify` itself, which must agree with the simulation.
 
     tox run -e red-team -- --compounds 1000          draw, judge and store; an hour

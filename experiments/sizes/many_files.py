@@ -48,7 +48,7 @@ def make(folder: Path) -> None:
     """Write the files."""
     published = read(ROOT / "results" / "published" / "cpu.parquet", samples=False)
     records = _many(published.records)
-    base = pa.Table.from_pylist([to_plain(each) for each in records], schema=record_schema())
+    base = pa.Table.from_pylist([to_plain(record) for record in records], schema=record_schema())
     (folder / "files").mkdir(parents=True)
     draw = np.random.default_rng(1)
     (environment,) = published.environments.values()
@@ -68,7 +68,7 @@ def make(folder: Path) -> None:
 
 
 def _many(records: tuple[Record, ...]) -> list[Record]:
-    timed = [each for each in records if each.latency is not None]
+    timed = [record for record in records if record.latency is not None]
     return [
         replace(timed[place % len(timed)], case=replace(
             timed[place % len(timed)].case, seed=place // len(timed)
@@ -81,7 +81,7 @@ def _varied(table: pa.Table, draw: np.random.Generator) -> pa.Table:
     """Return the table with times that differ by half a percent."""
     place = table.schema.get_field_index("latency")
     latency = table.column(place).combine_chunks()
-    parts = [latency.field(each.name) for each in latency.type]
+    parts = [latency.field(field.name) for field in latency.type]
     where = latency.type.get_field_index("per_call_s")
     own = parts[where]
     noise = pa.array(draw.normal(1, 0.005, len(own)))
@@ -108,7 +108,7 @@ def ask_history(*options: str) -> Callable[[Path], None]:
 
         # a pattern with a ? is of the whole id, which other ids may begin with
         case = f"?{from_plain(Case, case_of(folder)).id[1:]}"
-        given = [case if each == "CASE" else each for each in options]
+        given = [case if option == "CASE" else option for option in options]
         main(["history", str(folder), "--metric", "time", *given], standalone_mode=False)
 
     return ask
@@ -194,7 +194,7 @@ def main(folder: Path | None, question: str | None, out: Path, only_report: bool
     if folder and not only_report:
         if not folder.exists():
             make(folder)
-        rows = [asked(folder / "files", each) for each in ASK]
+        rows = [asked(folder / "files", asked_for) for asked_for in ASK]
         pq.write_table(pa.Table.from_pylist([row for row in rows if row]), out)
     click.echo(report(out))
 

@@ -83,8 +83,8 @@ def journal(folder: Path, cases: int) -> None:
     for shard in range(SHARDS):
         with Journal(folder / f"part{shard:02}.jsonl") as file:
             file.add(run_of(share, f"part{shard:02}"))
-            for each in fake_worker(shard * share, (shard + 1) * share):
-                file.add(each)
+            for made in fake_worker(shard * share, (shard + 1) * share):
+                file.add(made)
 
 
 def resume(folder: Path, cases: int) -> None:
@@ -95,7 +95,7 @@ def resume(folder: Path, cases: int) -> None:
     share, held = cases // SHARDS, []  # what runs of these cases hold at their end
     for shard, path in enumerate(sorted(folder.glob("*.jsonl"))):
         planned = [
-            Planned(each.case, ()) for each in fake_worker(shard * share, (shard + 1) * share)
+            Planned(made.case, ()) for made in fake_worker(shard * share, (shard + 1) * share)
         ]
         with Journal(path) as file:
             kept = KeptRecords(path.with_suffix(".parquet"), file, planned)
@@ -157,7 +157,7 @@ def measured(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
 def add_row(row: dict[str, Any], out: Path) -> None:
     """Store a row in place of the former one of its stage and number of cases."""
     known = pq.read_table(out).to_pylist() if out.exists() else []
-    rows = {(each["stage"], each["cases"]): each for each in [*known, row]}
+    rows = {(entry["stage"], entry["cases"]): entry for entry in [*known, row]}
     pq.write_table(pa.Table.from_pylist(list(rows.values())), out)
 
 
@@ -173,8 +173,8 @@ def synced_s() -> float:
             os.fsync = real if wait else lambda descriptor: None
             began = perf_counter()
             with Journal(Path(folder) / f"{wait}.jsonl") as file:
-                for each in records:
-                    file.add(each)
+                for stored in records:
+                    file.add(stored)
             times.append(perf_counter() - began)
             os.fsync = real
     return times[0] - times[1]

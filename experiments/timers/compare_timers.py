@@ -132,7 +132,7 @@ def main(
 
 
 def _all(with_pyperf: bool) -> str:
-    return ",".join(each.name for each in TIMERS if with_pyperf or each.tool != "pyperf")
+    return ",".join(timer.name for timer in TIMERS if with_pyperf or timer.tool != "pyperf")
 
 
 def _measure(tasks: Sequence[Task], out: Path) -> None:

@@ -34,7 +34,9 @@ def sampler(pair: Pair, random: Random, *, limit_s: float) -> Measured:
         TimedCall(role, pair.implementation(role), partial(_bind, pair, role)) for role in ROLES
     ]
     began = perf_counter()
-    fault_in(8 * sum(each.numel() * each.element_size() for each in tensors))  # as for any case
+    fault_in(
+        8 * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    )  # as for any case
     left_s = limit_s - (perf_counter() - began)
     sampling = Sampling(
         timed_calls,

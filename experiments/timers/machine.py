@@ -96,7 +96,10 @@ def _load_average() -> float | None:
 def _idle_and_total() -> tuple[int, int] | None:
     """Ticks that all cores were idle, and all their ticks so far; see proc_stat(5)."""
     try:
-        ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        ticks = [
+            int(ticks_text)
+            for ticks_text in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+        ]
     except (OSError, ValueError):
         return None
     return ticks[3] + ticks[4], sum(ticks)  # waiting for a disk is idle, too

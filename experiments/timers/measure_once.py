@@ -18,7 +18,7 @@ from harness.records import Allocation
 
 def main() -> None:
     name, seed, *pairs = sys.argv[1:]
-    timer = next(each for each in TIMERS if each.name == name)
+    timer = next(known for known in TIMERS if known.name == name)
     assert timer.measure is not None  # the others have processes of their own
     prepare_torch()
     # before anything is allocated, as the harness does

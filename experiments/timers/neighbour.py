@@ -36,19 +36,19 @@ def busy_neighbours() -> Iterator[None]:
             # sessions of their own: Ctrl-C must reach this process, which ends them
             started.append(subprocess.Popen(command, start_new_session=True))
         sleep(_SETTLE_S)
-        ended = [each.args for each in started if each.poll() is not None]
+        ended = [process.args for process in started if process.poll() is not None]
         if ended:
             raise RuntimeError(f"a neighbour ended at once: {ended}")
         yield
     finally:
-        for each in started:
-            each.terminate()
-        for each in started:
+        for process in started:
+            process.terminate()
+        for process in started:
             try:
-                each.wait(_PATIENCE_S)
+                process.wait(_PATIENCE_S)
             except subprocess.TimeoutExpired:
-                each.kill()
-                each.wait()
+                process.kill()
+                process.wait()
 
 
 def _spin(random: Random) -> None:

@@ -45,9 +45,9 @@ def measure(timer: Timer, pairs: Sequence[str], seed: str) -> list[Finding]:
         RuntimeError: the process failed; what it wrote to standard error is in the message.
     """
     if timer.tool == "pytest-benchmark":
-        return [each for pair in pairs for each in _by_pytest_benchmark(pair, Random(seed))]
+        return [measured for pair in pairs for measured in _by_pytest_benchmark(pair, Random(seed))]
     if timer.tool == "pyperf":
-        return [each for pair in pairs for each in _by_pyperf(pair, Random(seed))]
+        return [measured for pair in pairs for measured in _by_pyperf(pair, Random(seed))]
     output = _run([str(_HERE / "measure_once.py"), timer.name, seed, *pairs])
     return [Finding(timer.name, *found) for found in json.loads(output)]
 
@@ -61,8 +61,8 @@ def _by_pytest_benchmark(pair: str, random: Random) -> list[Finding]:
         command += ["-p", "no:cacheprovider", "-c", str(ini), "--rootdir", folder]
         _run([*command, "--benchmark-json", str(report)], folder, _environment(pair, random))
         benchmarks = json.loads(report.read_text())["benchmarks"]
-    by_role = {ArmRole(each["params"]["role"]): each for each in benchmarks}
-    seconds = sum(each["extra_info"]["seconds"] for each in benchmarks)
+    by_role = {ArmRole(benchmark["params"]["role"]): benchmark for benchmark in benchmarks}
+    seconds = sum(benchmark["extra_info"]["seconds"] for benchmark in benchmarks)
     subject, reference = (by_role[role]["stats"] for role in (ArmRole.SUBJECT, ArmRole.REFERENCE))
     return [
         Finding(f"pytest-benchmark-{name}", pair, subject[name] / reference[name], seconds)
@@ -81,7 +81,7 @@ def _by_pyperf(pair: str, random: Random) -> list[Finding]:
         command = [str(_HERE / "pyperf_pair.py"), "--inherit-environ", "TIMERS_PAIR,TIMERS_ORDER"]
         _run([*command, "--output", str(report)], folder, environment)
         benchmarks = json.loads(report.read_text())["benchmarks"]
-    runs = {ArmRole(each["metadata"]["name"]): each["runs"] for each in benchmarks}
+    runs = {ArmRole(benchmark["metadata"]["name"]): benchmark["runs"] for benchmark in benchmarks}
     values = {
         role: [value for run in found for value in run.get("values", ())]
         for role, found in runs.items()

@@ -175,7 +175,7 @@ def _over_ratios(by_case: dict[str, list[float]]) -> str:
     if not all(errors):
         return ""
     figures = (
-        exp(fmean(log(max(statistic(each), _LEAST)) for each in errors))
+        exp(fmean(log(max(statistic(pair_errors), _LEAST)) for pair_errors in errors))
         for statistic in (_root_mean_square, _robust)
     )
     return "{} ({})".format(*map(_figure, figures))

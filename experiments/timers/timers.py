@@ -109,8 +109,8 @@ def selected(names: str) -> tuple[Timer, ...]:
     """
     found = []
     for name in names.split(","):
-        matching = [each for each in TIMERS if f"{each.name}-".startswith(f"{name}-")]
+        matching = [timer for timer in TIMERS if f"{timer.name}-".startswith(f"{name}-")]
         if not matching:
             raise ValueError(f"no timer {name!r}; there are {', '.join(t.name for t in TIMERS)}")
-        found += [each for each in matching if each not in found]
+        found += [timer for timer in matching if timer not in found]
     return tuple(found)

@@ -95,21 +95,21 @@ def tuned(direction: str, dtype: str, hidden: int, statistic: str, as_is: bool) 
         return []
     found: list[tuple[float, Layout]] = []
     refused: list[str] = []
-    for each in candidates(direction, hidden, x.element_size()):
-        with patch.dict(table, {each.columns: each}):
+    for layout in candidates(direction, hidden, x.element_size()):
+        with patch.dict(table, {layout.columns: layout}):
             share = try_layout(call, expected, moved, copied)
         if isinstance(share, float):
-            found.append((share, each))
+            found.append((share, layout))
         else:
-            refused.append(f"{each}: {share}")
-    found.sort(key=lambda each: each[0], reverse=True)
-    for share, each in found[:SHOWN]:
+            refused.append(f"{layout}: {share}")
+    found.sort(key=lambda pair: pair[0], reverse=True)
+    for share, layout in found[:SHOWN]:
         click.echo(
-            f"  {share:6.1%}  rows {each.rows} warps {each.warps:2} stages {each.stages} "
-            f"programs {each.programs}"
+            f"  {share:6.1%}  rows {layout.rows} warps {layout.warps:2} stages {layout.stages} "
+            f"programs {layout.programs}"
         )
     click.echo(f"  {len(found)} tried, {len(refused)} could not be; {' '.join(refused[:1])}")
-    wrong = [each for each in refused if each.endswith(WRONG)]
+    wrong = [refusal for refusal in refused if refusal.endswith(WRONG)]
     if wrong:
         raise click.ClickException(f"other results than those of the table: {'; '.join(wrong)}")
     share, best = found[0]

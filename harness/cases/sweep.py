@@ -245,7 +245,7 @@ class Sweep(StrictTable):
     seconds_per_case: Seconds = 2.0
     """No further epoch of samples starts after this time."""
     min_epochs: Positive = 4
-    """Least number of epochs, of 25 ms each, that are sampled."""
+    """Least number of epochs that are sampled, of about 8 ms per arm."""
     max_epochs: Positive = 12
     """Largest number of epochs that are sampled."""
     processes: Annotated[int, Field(strict=True, ge=1, le=40)] = 1

@@ -1,8 +1,8 @@
 """Statistics of raw samples; the samples themselves are all kept.
 
-The estimate is the median over epochs of a low quantile within each epoch, 25 ms during which the
-machine is assumed not to change. The quantile discards preempted samples, the median discards
-disturbed epochs, and slow drift moves neither.
+The estimate is the median over epochs of a low quantile within each epoch. The machine is assumed
+not to change during an epoch, about 8 ms per arm. The quantile discards preempted samples, the
+median discards disturbed epochs, and slow drift moves neither.
 
 Calls that do the work of others are uneven, which a low quantile does not show: if every fourth
 call pays for the next three, three samples in four are fast. So the mean over the low quantile of

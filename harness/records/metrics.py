@@ -190,7 +190,7 @@ OUTPUT_METRICS: tuple[Metric, ...] = tuple(
     Metric(name, "error", "ratio", name, {"exact": words}, exact=True)
     for name, words in {
         "unexpected_nonfinite": "elements not finite",
-        "vacuous_elements": "elements without a guarantee",
+        "vacuous_elements": "elements without an error bound",
         "scaled_max_ulp": "largest scaled ulp",
         "scaled_p99_ulp": "99th percentile of scaled ulp",
         "scaled_mean_ulp": "mean scaled ulp",

@@ -151,7 +151,7 @@ class Status(StrEnum):
     WRONG = "wrong"
     """Ran, outside all of these bounds, or not finite where the exact result is finite."""
     OUT_OF_GUARANTEE = "out_of_guarantee"
-    """Ran, where its algorithm guarantees nothing: the bound is vacuous. Not a pass."""
+    """Ran, on an input for which its algorithm has no finite error bound. Not a pass."""
     UNSUPPORTED = "unsupported"
     """The implementation declined the case, or the dtype cannot hold its inputs."""
     OUT_OF_MEMORY = "out_of_memory"
@@ -211,7 +211,7 @@ class OutputErrors:
     """Largest error over its a-priori bound, above 1 where it is inaccurate or wrong. None where
     all bounds are vacuous."""
     vacuous_elements: int
-    """Elements for which the algorithm guarantees nothing, so that no bound applies."""
+    """Elements for which the algorithm has no finite error bound."""
 
     @property
     def worst_ulp(self) -> float:

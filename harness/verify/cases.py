@@ -1,9 +1,9 @@
-"""The cases that a target is tried on, and their order: the covering array and the stories.
+"""The cases that a target is tried on, and their order: the covering array and the case groups.
 
-Stories are groups of cases beside the covering array, each aimed at one kind of mistake. They need
+A case group lies beside the covering array and is aimed at one kind of mistake. Such groups need
 sizes, rows or gradients that no axis of the array has: rows of public bug reports, widths with
 kernels of their own, more rows than a 16-bit index counts. A case is run as a backward, which
-checks y, dx, dweight and dbias together, and again as inference; stories about gradients run the
+checks y, dx, dweight and dbias together, and again as inference; groups about gradients run the
 backward only. Sizes are odd, distinct and prime where that matters. The quick tier is a subset of
 the full one.
 """
@@ -38,8 +38,8 @@ __all__ = [
     "DEFAULT",
     "FULL",
     "QUICKEST",
+    "CaseGroup",
     "PlannedCase",
-    "Story",
     "array_within",
     "axes_within",
     "case_from",
@@ -79,11 +79,11 @@ def planned_cases(
 
     Args:
         implementation: its scope is known.
-        strength: of the covering array; the quickest has fewer stories, too.
+        strength: of the covering array; the quickest has fewer groups, too.
         dtypes: of x, by name.
         device: device kind.
         without: cases to leave out.
-        in_turns: a part of the array comes first with the first case of each story, then the next
+        in_turns: a part of the array comes first with the first case of each group, then the next
             part; for a time budget that may not be enough for all.
     """
     scope = scope_of(implementation)
@@ -109,12 +109,12 @@ def coverage_of(implementation: Implementation) -> dict[str, int]:
 def _parts(
     implementation: Implementation, strength: int, dtype: str, device: str
 ) -> Iterator[tuple[str, int, list[Case]]]:
-    """Yield the array and the stories: what each catches, cases per turn, cases."""
+    """Yield the array and the case groups: what each catches, cases per turn, cases."""
     name, forward_only = implementation.name, implementation.forward_only
     rows = array_within(scope_of(implementation), strength, forward_only=forward_only)
     yield _COMBINATION, _ROWS_PER_TURN, [case_from(row, name, dtype, device) for row in rows]
-    for story in QUICK if strength <= QUICKEST else FULL:
-        yield story.catches, 1, list(cases_of(story, name, dtype, device, forward_only))
+    for group in QUICK if strength <= QUICKEST else FULL:
+        yield group.catches, 1, list(cases_of(group, name, dtype, device, forward_only))
 
 
 def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...]]:
@@ -162,7 +162,7 @@ def case_from(row: Mapping[str, Any], target: str, dtype: str, device: str) -> C
     return case_of({**fixed, **row, "param_dtype": row["param_dtype"] if is_half else SAME})
 
 
-# --- stories ------------------------------------------------------------------------------------
+# --- case groups --------------------------------------------------------------------------------
 
 
 FORWARD, BACKWARD = (Direction.FORWARD,), (Direction.BACKWARD,)
@@ -173,7 +173,7 @@ _NESTING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class CaseGroup:
     """A product of axes, and what it is there to catch."""
 
     catches: str
@@ -182,27 +182,27 @@ class Story:
     dtypes: tuple[str, ...]
 
 
-def _story(catches: str, *, dtypes: tuple[str, ...] = DTYPES, **axes: tuple[Any, ...]) -> Story:
-    """Return a story; without a direction it is run backward, and as inference.
+def _group(catches: str, *, dtypes: tuple[str, ...] = DTYPES, **axes: tuple[Any, ...]) -> CaseGroup:
+    """Return a group; without a direction it is run backward, and as inference.
 
     Most implementations take another path in inference, which costs less than half to try.
     """
-    return Story(catches, {"direction": BACKWARD + FORWARD, **axes}, dtypes)
+    return CaseGroup(catches, {"direction": BACKWARD + FORWARD, **axes}, dtypes)
 
 
 def cases_of(
-    story: Story, target: str, dtype: str, device: str, forward_only: bool
+    group: CaseGroup, target: str, dtype: str, device: str, forward_only: bool
 ) -> Iterator[Case]:
-    """Yield the cases of a story in one dtype; none if the story does not have the dtype."""
-    axes = {name: story.axes.get(name, AXES[name].default) for name in _NESTING}
+    """Yield the cases of a group in one dtype; none if the group does not have the dtype."""
+    axes = {name: group.axes.get(name, AXES[name].default) for name in _NESTING}
     if forward_only:
         axes["direction"] = FORWARD
     fixed = {"implementation": target, "dtype": dtype, "device": device}
-    for values in product(*axes.values()) if dtype in story.dtypes else ():
+    for values in product(*axes.values()) if dtype in group.dtypes else ():
         case = case_of({**fixed, **dict(zip(axes, values, strict=True))})
         if case.direction is not Direction.FORWARD:
             yield case
-        # inference has no grad_output: the first one of the story stands for all
+        # inference has no grad_output: the first one of the group stands for all
         elif case.grad_output == axes["grad_output"][0]:
             yield replace(case, grad_output=AXES["grad_output"].default[0])
 
@@ -234,130 +234,130 @@ def _rows(counts: Sequence[int], *hidden: int) -> tuple[tuple[int, ...], ...]:
     return tuple(product(counts, hidden))
 
 
-QUICK: tuple[Story, ...] = (
-    _story(
+QUICK: tuple[CaseGroup, ...] = (
+    _group(
         "eps left out, fixed, outside the root, or rounded to a narrow dtype", shape=_ODD_AND_EVEN,
         distribution=("normal", "tiny_variance"), eps=(0.0, 1e-8, 1e-6),
     ),
-    _story(
+    _group(
         "special values of the weight: NaN, zero, one, powers of two", shape=_ODD_AND_EVEN,
         parameters=("zero_weight", "ones_weight", "power_of_two_weight", "nan_weight"),
     ),
-    _story("rows without a variance", shape=_ODD_AND_EVEN, distribution=_CONSTANT),
-    _story(
+    _group("rows without a variance", shape=_ODD_AND_EVEN, distribution=_CONSTANT),
+    _group(
         "a NaN or an infinity that is hidden or spreads to other rows", shape=_ODD_AND_EVEN,
         distribution=_NONFINITE,
     ),
-    _story(
+    _group(
         "an axis of size one treated as no axis",
         shape=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
     ),
-    _story(
+    _group(
         "an axis identified by its size alone", shape=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
         layout=("contiguous", "transposed"),
     ),
-    _story("every axis normalised", shape=((2, 3, 5, 7),), normalized_dims=(4,)),
-    _story(
+    _group("every axis normalised", shape=((2, 3, 5, 7),), normalized_dims=(4,)),
+    _group(
         "dweight and dbias summed in a narrow dtype, a block of rows left out", shape=((4100, 24),),
         grad_output=("shifted_normal", "ones", "few_rows"),
     ),
-    _story(
+    _group(
         "a row or column left out of the gradients, a missing term of dx", shape=((67, 33),),
         grad_output=("one_row", "one_column", "centred_normal"), direction=BACKWARD,
     ),
-    _story(
+    _group(
         "terms of dx that should cancel, gradients of unusual size, one number taken for 1",
         shape=((7, 33), (3, 1000)), grad_output=("inverse_weight", "normalised", "expanded_number"),
         direction=BACKWARD,
     ),
     # eps is a fifth of variance + eps; N is odd; rows are more than a warp and no multiple of it
-    _story(
+    _group(
         "a mistake in eps or in the mean that shows only in rows far from 0", shape=((40, 67),),
         distribution=("normal", "offset_1e1"), parameters=("normal", "power_of_two_weight"),
         grad_output=("shifted_normal", "inverse_weight"), eps=(0.25,), direction=BACKWARD,
     ),
-    _story(
+    _group(
         "an infinity of dy that is hidden or spreads to other rows and columns",
         shape=((7, 33), (5, 64)), grad_output=("infinity_row",), direction=BACKWARD,
     ),
     # rstd is 1000 and dy 100: about a third of dx exceeds 65504, and no dweight or dbias does
-    _story(
+    _group(
         "a clamped dx, which hides an overflow from loss scaling", shape=((7, 33), (5, 64)),
         dtypes=("float16",), distribution=("tiny_variance",), grad_output=("huge",), eps=(1e-6,),
         direction=BACKWARD,
     ),
-    _story("a crash for an empty x", shape=((0, 5), (3, 0)), dtypes=("float32", "bfloat16")),
-    _story(
+    _group("a crash for an empty x", shape=((0, 5), (3, 0)), dtypes=("float32", "bfloat16")),
+    _group(
         "a kernel specialised for a width that models use",
         shape=_rows((2,), *_WIDTHS),
     ),
-    _story(
+    _group(
         "a tail that is wrong for one remainder of the row length, in long rows",
         shape=_rows((2,), *range(65, 97), *range(2049, 2081)), direction=BACKWARD,
     ),
-    _story("an overflow of a 16-bit row index", shape=((65_600, 3),), grad_output=("ones",)),
+    _group("an overflow of a 16-bit row index", shape=((65_600, 3),), grad_output=("ones",)),
     # the bound of a sum over so many rows exceeds 64 of them, unless dy is 0 in most rows
-    _story(
+    _group(
         "a 16-bit row index in vectors, last rows left out of sums, rounded partial sums",
         shape=((65_600, 4),), grad_output=("few_rows",),
     ),
-    _story("a later tile of rows and columns left out", shape=((300, 520),)),
-    _story("the last chunk of rows left out", shape=((1030, 1024),), direction=FORWARD),
+    _group("a later tile of rows and columns left out", shape=((300, 520),)),
+    _group("the last chunk of rows left out", shape=((1030, 1024),), direction=FORWARD),
 )  # fmt: skip
 
-FULL: tuple[Story, ...] = (
+FULL: tuple[CaseGroup, ...] = (
     *QUICK,
-    _story(
+    _group(
         "what each distribution is made for", shape=((5, 64),),
         distribution=tuple(name for name in _MADE if name not in (*_CONSTANT, *_NONFINITE)),
     ),
-    _story(
+    _group(
         "what each distribution is made for, in longer rows", shape=((17, 1000),),
         distribution=_MADE,
     ),
-    _story(
+    _group(
         "tails of vectors and blocks, at sizes around powers of two",
         shape=_rows((1, 6), *_AROUND_POWERS),
     ),
-    _story(
+    _group(
         "kernels that switch at 32 or 128 rows",
         shape=_rows((2, 31, 32, 67, 127, 128, 129, 160, 1000), 33, 64),
     ),
     *(
-        _story(
+        _group(
             f"the bug reported as {name.replace('_', ' ')}", shape=shapes, distribution=(name,),
             eps=(1e-5, 1e-6),
         )
         for name, shapes in _REPORTED.items()
     ),
-    _story(
+    _group(
         "one-pass statistics or rows left out where rows are many and long",
         shape=((300, 1040), (2001, 2003), (8200, 132), (65_600, 64), (5, 70_001)),
         distribution=("mixed_conditions",), dtypes=("float32", "bfloat16"), direction=BACKWARD,
     ),
-    _story(
+    _group(
         "five axes, more than the usual two to four", shape=((2, 3, 1, 5, 7),),
         normalized_dims=(1, 2, 3, 5),
         layout=("contiguous", "channels_last", "transposed", "every_second"),
     ),
-    _story(
+    _group(
         "a missing term of dx, when dx is otherwise zero without eps", shape=((7, 33),),
         grad_output=("normalised",), eps=(0.0,), direction=BACKWARD,
     ),
-    _story(
+    _group(
         "long rows: counts in a narrow dtype, running sums", shape=((2, 65537),),
         dtypes=("float32", "bfloat16", "float16"), distribution=("normal", "offset_1e1"),
     ),
-    _story("a million elements per row, as in normalised images", shape=((1, 1_000_001),)),
-    _story(
+    _group("a million elements per row, as in normalised images", shape=((1, 1_000_001),)),
+    _group(
         "activations of realistic size, with all gradients", shape=((1030, 1024), (4100, 768)),
         dtypes=("float32", "bfloat16"), direction=BACKWARD,
     ),
-    _story(
+    _group(
         "an overflow of a 16-bit row index, with two million elements", shape=((65_600, 32),),
         dtypes=("float32",),
     ),
-    _story(
+    _group(
         "more elements per row than float32 can count", shape=((1, (1 << 24) + 1),),
         dtypes=("float32",), direction=FORWARD,
     ),

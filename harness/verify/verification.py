@@ -391,7 +391,7 @@ def _by_keyword(
 
 @_by_keyword(VerifyOptions)
 def verify(target: Target, options: VerifyOptions) -> Verdict:
-    """Verify one LayerNorm within its scope: on a covering array, on stories, by contract checks.
+    """Verify one LayerNorm within its scope: by a covering array, case groups, contract checks.
 
     Args:
         target: an implementation, a function, a ``torch.nn.Module`` class or instance, a

@@ -21,7 +21,7 @@ def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int, one_in: i
     Args:
         monkeypatch: undoes it.
         largest: the most elements of a case that remains.
-        one_in: cases of the array, and of each story, of which one remains.
+        one_in: cases of the array, and of each case group, of which one remains.
     """
 
     def small(*arguments: Any, **named: Any) -> list[PlannedCase]:

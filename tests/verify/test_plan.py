@@ -1,4 +1,4 @@
-"""The plan of a verification: the covering array, then the stories, each case once."""
+"""The plan of a verification: the covering array, then the case groups, each case once."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_cases_can_be_left_out() -> None:
     assert [each.case for each in left] == [each.case for each in planned[1:]]
 
 
-def test_in_turns_every_story_has_begun_before_the_array_ends() -> None:
+def test_in_turns_every_group_has_begun_before_the_array_ends() -> None:
     planned = planned_cases(native, 2, ("float32",), "cpu", in_turns=True)
-    stories = {each.catches for each in planned}
-    first = planned[: 2 * len(stories)]
-    assert {each.catches for each in first} == stories
+    groups = {each.catches for each in planned}
+    first = planned[: 2 * len(groups)]
+    assert {each.catches for each in first} == groups
 
 
 def test_a_target_without_a_backward_gets_forward_cases_alone() -> None:

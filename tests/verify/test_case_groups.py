@@ -1,4 +1,4 @@
-"""Stories: every name exists, no case occurs twice, every shape reveals a wrong axis."""
+"""Case groups: every name exists, no case occurs twice, every shape reveals a wrong axis."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from harness.cases.axes import AXES
 from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, REPORTED
 from harness.records import Case, Direction
-from harness.verify.cases import FULL, Story, cases_of
+from harness.verify.cases import FULL, CaseGroup, cases_of
 from harness.verify.result import DTYPES
 
 
-def cases(tier: tuple[Story, ...], *, forward_only: bool = False) -> list[Case]:
+def cases(tier: tuple[CaseGroup, ...], *, forward_only: bool = False) -> list[Case]:
     return [
         case
         for dtype in DTYPES
-        for story in tier
-        for case in cases_of(story, "target", dtype, "cpu", forward_only)
+        for group in tier
+        for case in cases_of(group, "target", dtype, "cpu", forward_only)
     ]
 
 
@@ -25,15 +25,15 @@ def cases(tier: tuple[Story, ...], *, forward_only: bool = False) -> list[Case]:
 
 def test_every_name_exists() -> None:
     known = {"distribution": DISTRIBUTIONS, "layout": LAYOUTS, "grad_output": GRAD_OUTPUTS}
-    for story in FULL:
-        assert set(story.axes) <= set(AXES)
-        assert set(story.dtypes) <= set(DTYPES)
+    for group in FULL:
+        assert set(group.axes) <= set(AXES)
+        assert set(group.dtypes) <= set(DTYPES)
         for name, names in known.items():
-            assert set(story.axes.get(name, ())) <= set(names)
+            assert set(group.axes.get(name, ())) <= set(names)
 
 
-def test_every_story_says_what_it_catches() -> None:
-    catches = [story.catches for story in FULL]
+def test_every_group_says_what_it_catches() -> None:
+    catches = [group.catches for group in FULL]
     assert all(text.strip() for text in catches)
     assert len(set(catches)) == len(catches)
 
@@ -45,12 +45,12 @@ def test_no_case_is_tried_twice() -> None:
 def test_no_input_is_square_except_for_public_bugs() -> None:
     square = {
         each.id
-        for story in FULL
-        if not set(story.axes.get("distribution", ()))
+        for group in FULL
+        if not set(group.axes.get("distribution", ()))
         <= {function.__name__ for function in REPORTED}
-        and story.catches != "an axis identified by its size alone"
+        and group.catches != "an axis identified by its size alone"
         for dtype in DTYPES
-        for each in cases_of(story, "target", dtype, "cpu", False)
+        for each in cases_of(group, "target", dtype, "cpu", False)
         if each.rows == each.hidden > 1
     }
     assert sorted(square) == []
@@ -64,24 +64,24 @@ def test_every_distribution_has_a_story() -> None:
     assert {each.distribution for each in cases(FULL)} == set(DISTRIBUTIONS)
 
 
-# --- a story --------------------------------------------------------------------------------------
+# --- a group --------------------------------------------------------------------------------------
 
 BOTH = (Direction.BACKWARD, Direction.FORWARD)
 
 
-def a_story(dtypes: tuple[str, ...] = DTYPES, **axes: tuple[object, ...]) -> Story:
-    return Story("x", {"shape": ((2, 3),), "direction": BOTH, **axes}, dtypes)
+def a_group(dtypes: tuple[str, ...] = DTYPES, **axes: tuple[object, ...]) -> CaseGroup:
+    return CaseGroup("x", {"shape": ((2, 3),), "direction": BOTH, **axes}, dtypes)
 
 
 def test_a_story_has_no_case_in_a_dtype_not_its_own() -> None:
-    story = a_story(dtypes=("float16",))
-    assert list(cases_of(story, "target", "float32", "cpu", False)) == []
-    assert len(list(cases_of(story, "target", "float16", "cpu", True))) == 1
+    group = a_group(dtypes=("float16",))
+    assert list(cases_of(group, "target", "float32", "cpu", False)) == []
+    assert len(list(cases_of(group, "target", "float16", "cpu", True))) == 1
 
 
 def test_inference_is_tried_once_for_all_grad_outputs() -> None:
-    story = a_story(grad_output=("ones", "one_row"))
-    found = list(cases_of(story, "target", "float32", "cpu", False))
+    group = a_group(grad_output=("ones", "one_row"))
+    found = list(cases_of(group, "target", "float32", "cpu", False))
     assert [(case.direction, case.grad_output) for case in found] == [
         (Direction.BACKWARD, "ones"),
         (Direction.FORWARD, "shifted_normal"),
@@ -90,7 +90,7 @@ def test_inference_is_tried_once_for_all_grad_outputs() -> None:
 
 
 def test_a_case_carries_all_axes_of_its_story() -> None:
-    story = a_story(
+    group = a_group(
         shape=((2, 3, 5),),
         normalized_dims=(2,),
         distribution=("constant",),
@@ -99,7 +99,7 @@ def test_a_case_carries_all_axes_of_its_story() -> None:
         eps=(0.5,),
         direction=(Direction.BACKWARD,),
     )
-    (case,) = cases_of(story, "target", "float64", "cuda", False)
+    (case,) = cases_of(group, "target", "float64", "cuda", False)
     assert case == Case(
         implementation="target",
         shape=(2, 3, 5),
