@@ -42,7 +42,7 @@ def verify(
             continue
         for verdict in json.loads(lines[-1]):
             found[verdict["target"]] = _kept(verdict)
-            _log(f"{verdict['target']}: {verdict['headline']}")
+            _log(verdict["headline"])
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ _STRENGTH_HELP = (
 @click.argument("targets", nargs=-1, metavar="TARGET...")
 @flag("--quick", "run fewer cases: the same as --strength 2")
 @option("--strength", _STRENGTH_HELP, click.IntRange(2, 4), metavar="2|3|4")
-@flag("--strict", "exit with 1 for remarks, too")
+@flag("--strict", "exit with 1 for remarks, and for calls that raise, too")
 @option("--dtype dtypes", "dtypes of x", Words(DTYPES, is_closed=True), default=",".join(DTYPES))
 @option("--direction directions", "passes to verify", _DIRECTIONS, default="forward,backward")
 @option("--device", "kind of device", default="cpu", metavar="cpu|cuda")
@@ -52,6 +51,7 @@ _STRENGTH_HELP = (
 @flag("--huge", "also verify tensors of 2^31 elements: 10 GiB of memory, 20 with gradients")
 @time_budget_option
 @option("--timeout timeout_s", "end a target that takes longer", DURATION, default="10m")
+@flag("--verbose", "print every failed case, cause, count and reason, too")
 @json_option
 @flag("--self-test", "verify the verifier: which planted mistakes does it find?")
 def verify(
@@ -60,6 +60,7 @@ def verify(
     init: tuple[tuple[str, object], ...],
     huge: bool,
     timeout_s: float,
+    verbose: bool,
     as_json: bool,
     self_test: bool,
     **options: Any,
@@ -69,8 +70,9 @@ def verify(
     TARGET is a name (see `list implementations`), package.module:name or path/to/file.py:name. It
     is a function, a torch.nn.Module class or instance, or a torch.autograd.Function class.
 
-    Exit code 0: each target is a LayerNorm, within the scope that is printed. 1: at least one is
-    wrong. 2: a target cannot be found or imported. 3: a target supports too few cases to tell.
+    Exit code 0: each target is a right LayerNorm, within the scope that is printed. 1: at least one
+    is wrong or inaccurate or, with --strict, has a remark or raises in calls that models make. 2: a
+    target cannot be found or imported. 3: a target supports too few cases to tell.
     """
     if options["quick"] and options["strength"] not in {None, 2}:
         raise click.UsageError("--quick means --strength 2: give one of --quick and --strength")
@@ -81,7 +83,9 @@ def verify(
         return
     announce(f"verifying {', '.join(targets)} in {', '.join(options['dtypes'])}")
     from harness.records import Direction
-    from harness.verify.result import VerifyOptions, verdict_as_json, verdict_lines
+    from harness.report.document import json_text, show
+    from harness.report.verdict import document_of_verdict, verdict_as_json
+    from harness.verify.result import Outcome, VerifyOptions
     from harness.verify.workers import INTERRUPTED, verdicts_of
 
     chosen = VerifyOptions(
@@ -92,29 +96,33 @@ def verify(
     )
     verdicts: list[tuple[str, Verdict]] = []
     for target, verdict in verdicts_of(targets, chosen, timeout_s):
-        verdicts.append((target, verdict))
         if not as_json:
-            click.echo("\n".join(verdict_lines(verdict)))
+            click.echo("\n" if verdicts else "", nl=False)
+            show(document_of_verdict(verdict, verbose=verbose))
+        verdicts.append((target, verdict))
     if as_json:
-        click.echo(json.dumps([verdict_as_json(target, verdict) for target, verdict in verdicts]))
+        click.echo(json_text([verdict_as_json(target, verdict) for target, verdict in verdicts]))
     if any(verdict.ended == INTERRUPTED for _, verdict in verdicts):
         done = f"{len(verdicts) - 1} of {len(targets)}"
         exit_with_error(f"interrupted; targets fully verified: {done}", ExitCode.INTERRUPTED)
-    if any(verdict.is_wrong or (chosen.strict and verdict.remarks) for _, verdict in verdicts):
+    rejected = [one for _, one in verdicts if not one.is_accepted(strict=chosen.strict)]
+    if any(verdict.outcome is not Outcome.NOT_VERIFIED for verdict in rejected):
         raise SystemExit(ExitCode.FAILED)
-    if not all(verdict.passed for _, verdict in verdicts):
+    if rejected:
         raise SystemExit(ExitCode.NOT_MEASURED)
 
 
 def _run_self_test(as_json: bool) -> None:
+    from harness.report.document import json_text, show
+    from harness.report.verdict import document_of_self_test
     from harness.store import to_plain
-    from harness.verify.self_test import run_self_test, self_test_lines
+    from harness.verify.self_test import run_self_test
 
     result = run_self_test(lambda line: click.echo(line, err=True))
     if as_json:
-        click.echo(json.dumps({**to_plain(result), "passed": result.passed}))
+        click.echo(json_text({**to_plain(result), "passed": result.passed}))
     else:
-        click.echo("\n".join(self_test_lines(result)))
+        show(document_of_self_test(result))
     if not result.passed:
         raise SystemExit(ExitCode.FAILED)
 
@@ -147,10 +155,10 @@ def explain(
     """
     if row != "worst" and not row.isdecimal():
         raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
+    from harness.report.document import json_text, show
+    from harness.report.verdict import document_of_explanation
     from harness.run.fleet import EndedError, Fleet
     from harness.run.session import plan
-    from harness.store import to_plain
-    from harness.verify.explain import explanation_lines
     from harness.verify.workers import explain_in_worker
 
     choice = SweepChoice({**given_axes(axes), "shapes": (shape,)})
@@ -166,6 +174,6 @@ def explain(
     if isinstance(answer, str):  # why it cannot be explained
         raise Refusal(answer)
     if as_json:
-        click.echo(json.dumps(to_plain(answer)))
+        click.echo(json_text(answer))
     else:
-        click.echo("\n".join(explanation_lines(answer)))
+        show(document_of_explanation(answer))

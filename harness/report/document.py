@@ -308,20 +308,14 @@ _UNBROKEN = re.compile(r"`[^`]*`|\[[^\[\]]{,30}\]")  # commands and intervals st
 _NOTHING = {"", DASH}
 
 
-def show(document: Document, stream: TextIO | None = None, *, most: int = _WIDEST) -> None:
-    """Print a document, by default on standard output; rows with a status are yellow.
-
-    Args:
-        document: what to print.
-        stream: where to print it.
-        most: characters per line; a narrower terminal has its own width.
-    """
+def show(document: Document, stream: TextIO | None = None) -> None:
+    """Print a document, by default on standard output; rows with a status are yellow."""
     from rich.console import Console
     from rich.text import Text as Line
 
     stream = stream or sys.stdout
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    width = min(console.width, most) if stream.isatty() else most
+    width = min(console.width, _WIDEST) if stream.isatty() else _WIDEST
     for line, style in terminal_lines(document, width):
         console.print(Line(line, style), soft_wrap=True)
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from harness.verify.verification import assert_layer_norm, verify, verify_case
+from harness.verify.verification import verify, verify_case
 
-__all__ = ["assert_layer_norm", "verify", "verify_case"]
+__all__ = ["verify", "verify_case"]

@@ -6,7 +6,7 @@ and rstd are those that its y implies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,11 +16,10 @@ from harness.numerics.bounds import spacing
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import ExactRows, wide_parameter, wide_rows
 from harness.records import Case, Status
-from harness.records.text import shape_text, ulp_text
 from harness.run.attempt import attempt, exact_of
 from implementations.contract import Implementation
 
-__all__ = ["Explanation", "Step", "explain", "explanation_lines"]
+__all__ = ["Explanation", "Step", "explain"]
 
 _SHOWN = 8  # elements of a row that fit on a line
 
@@ -131,22 +130,3 @@ def _implied(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor)
     slope, shift = torch.linalg.lstsq(design, (y - bias)[:, None]).solution[:, 0]
     rstd = slope * block.rstd[at]
     return torch.stack([block.mean[at, 0] + shift / rstd[0], rstd[0]])
-
-
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield the lines of an explanation: the outcome, and the steps."""
-    reason = f": {explanation.reason}" if explanation.reason else ""
-    yield f"{explanation.case.id}: {explanation.status}{reason}"
-    yield (
-        f"row {explanation.row} of {explanation.case.rows}; its worst element is "
-        f"{explanation.worst_element}, whose error is {ulp_text(explanation.worst_ulp)}"
-    )
-    for step in explanation.steps:
-        yield f"{step.name}, shape {shape_text(step.shape)}"
-        yield f"  exact     {_numbers(step.exact)}"
-        computed = "not implied by y" if step.computed is None else _numbers(step.computed)
-        yield f"  computed  {computed}"
-
-
-def _numbers(values: Iterable[float]) -> str:
-    return "  ".join(f"{value:< 16.9g}" for value in values).rstrip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.mutants import RIGHT, WRONG, Mutant
@@ -69,14 +69,3 @@ def is_found(mutant: Mutant, dtype: str) -> bool:
     if mutant.remark is None:
         return verdict.is_wrong
     return mutant.remark in {remark.kind for remark in verdict.remarks}
-
-
-def self_test_lines(result: SelfTest) -> Iterator[str]:
-    """Yield how many mistakes the self-test found per dtype, and which it missed."""
-    yield "mistakes found:"
-    for dtype in dict.fromkeys(mutant.dtype for mutant in result.mutants):
-        found = [mutant.is_found for mutant in result.mutants if mutant.dtype == dtype]
-        yield f"  {dtype:<10}{sum(found):>4} of {len(found)}"
-    missed = [f"{row.name} in {row.dtype}" for row in result.mutants if not row.is_found]
-    yield f"mistakes missed: {', '.join(missed) or 'none'}"
-    yield f"right implementations rejected: {', '.join(result.rejected) or 'none'}"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -35,12 +35,13 @@ from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.diagnosis import causes_of
-from harness.verify.result import Verdict, VerifyOptions, verdict_lines
+from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.scope import Scope, find_scope, fitted, scope_of, within_scope
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
+from implementations.native import native
 
-__all__ = ["TimeBudget", "assert_layer_norm", "verify", "verify_case", "verify_target"]
+__all__ = ["Target", "TimeBudget", "by_keyword", "verify", "verify_case", "verify_target"]
 
 _MOST_S = 30.0  # for one case; the whole catalogue takes about as long on a slow target
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
@@ -119,6 +120,7 @@ class Verification:
     left: int = 0
     coverage: Mapping[str, int] | None = None
     grades: list[Grade] = field(default_factory=list)
+    native_grades: list[Grade] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.budget = TimeBudget(self.options.time_budget_s)
@@ -180,6 +182,7 @@ class Verification:
             strength=self.options.conditions,
             coverage=self.coverage,
             grades=tuple(self.grades),
+            native_grades=tuple(self.native_grades),
             wall_s=self.budget.elapsed_s,
         )
 
@@ -350,12 +353,18 @@ class Verification:
             )
             if not options.fail_fast and _CALLS_TO_GRADE * per_call_s < self.budget.left_s:
                 self.grades.append(grade(self.implementation, dtype, options.device))
+                self.native_grades.append(_grade_of_native(dtype, options.device))
         if options.huge_bytes is not None and self.cases.right_dtypes:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
             held = self.cases.declaration_for(self.implementation, narrow)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown
             most_bytes = min(options.huge_bytes, free_bytes or options.huge_bytes)
             self.findings += huge_findings(held, self._first_case(narrow), most_bytes)
+
+
+@cache
+def _grade_of_native(dtype: str, device: str) -> Grade:
+    return grade(native, dtype, device)
 
 
 # --- what others call ---------------------------------------------------------------------------
@@ -367,7 +376,7 @@ Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
 
 
-def _by_keyword(
+def by_keyword(
     make: Callable[Options, VerifyOptions],
 ) -> Callable[
     [Callable[[Target, VerifyOptions], Returned]], Callable[Concatenate[Target, Options], Returned]
@@ -389,7 +398,7 @@ def _by_keyword(
     return decorate
 
 
-@_by_keyword(VerifyOptions)
+@by_keyword(VerifyOptions)
 def verify(target: Target, options: VerifyOptions) -> Verdict:
     """Verify one LayerNorm within its scope: by a covering array, case groups, contract checks.
 
@@ -404,22 +413,6 @@ def verify(target: Target, options: VerifyOptions) -> Verdict:
         implementations.TargetError: ``target`` is a string that names nothing.
     """
     return verify_target(target, options)
-
-
-@_by_keyword(VerifyOptions)
-def assert_layer_norm(target: Target, options: VerifyOptions) -> None:
-    """Raise unless ``target`` is a LayerNorm, naming the mistake; for test suites.
-
-    Args:
-        target: as :func:`verify` takes it.
-        options: keyword arguments, as :func:`verify` takes them.
-
-    Raises:
-        AssertionError: it is not a LayerNorm; the message holds the verdict.
-    """
-    verdict = verify_target(target, options)
-    if not verdict.passed or (options.strict and verdict.remarks):
-        raise AssertionError("\n".join(verdict_lines(verdict)))
 
 
 def verify_target(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
 def test_a_target_that_always_raises_exits_with_3(implementations: Path) -> None:
     found = verified(f"{implementations}:raising")
     assert found.exit_code == 3
-    assert "RuntimeError: never" in found.stdout.splitlines()[0]
+    assert "RuntimeError: never" in " ".join(found.stdout.split())
     assert "Traceback" not in found.output
 
 
@@ -156,7 +155,7 @@ def test_an_interruption_keeps_earlier_verdicts(
     assert found.exit_code == 130
     assert "1 of 2" in found.stderr.splitlines()[-1]
     if not options:
-        assert f"{implementations}:right: a LayerNorm" in found.stdout
+        assert f"{implementations}:right is a LayerNorm" in " ".join(found.stdout.split())
         return
     right, wrong = json.loads(found.stdout)
     assert (right["outcome"], right["ended"]) == ("right", "")
@@ -210,7 +209,7 @@ def test_the_scope_is_in_the_json(implementations: Path) -> None:
     assert verdict["scope"]["axes"] == "the last 2 axes"
     assert verdict["scope"]["eps"] == 0.25
     assert verdict["scope"]["has_gradient"] is False
-    assert verdict["headline"].startswith("a LayerNorm over the last 2 axes, with an eps of 0.25")
+    assert verdict["headline"] == f"{implementations}:right is a LayerNorm over the last 2 axes."
 
 
 def test_init_takes_literals_and_strings(implementations: Path) -> None:
@@ -266,11 +265,11 @@ def test_a_row_that_should_be_nan_has_no_error_if_it_is_nan(implementations: Pat
     (poisoned,) = (
         row
         for row in range(8)
-        if isnan(_explained("native", *options, "--row", str(row))["steps"][-1]["exact"][0])
+        if _explained("native", *options, "--row", str(row))["steps"][-1]["exact"][0] is None
     )
     assert _explained("native", *options, "--row", str(poisoned))["worst_ulp"] == 0
     zeros = _explained(f"{implementations}:zeros", *options, "--row", str(poisoned))
-    assert zeros["worst_ulp"] == inf
+    assert zeros["worst_ulp"] is None  # JSON knows no infinity
 
 
 def _explained(*arguments: str) -> Any:

@@ -8,6 +8,7 @@ from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.verify.case_results import Count, Grade
 from harness.verify.cases import PlannedCase
+from harness.verify.example import Example
 from harness.verify.result import Verdict
 from harness.verify.scope import Scope
 
@@ -21,23 +22,29 @@ _FAILURE = Finding(
     ("float32",),
     PlannedCase(_CASE, "the usual"),
 )
-_CRASH = replace(_FAILURE, kind=Status.CRASHED, text="was ended by SIGSEGV")
-_GRADE = Grade(dtype="float32", meets="two_pass (tree)", condition_limit=None)
+_CRASH = replace(
+    _FAILURE, kind=Status.CRASHED, text="took its process down, which was ended by SIGSEGV"
+)
+_AXES = PlannedCase(replace(_CASE, shape=(2, 3, 4), normalized_dims=2), "several axes")
+_GRADE = Grade(dtype="float32", meets="two_pass (tree)", condition_limit=1.04e5)
 _GRADES = {
     "float32": (1.04e5, "two_pass (tree)"),
-    "float64": (103.1, "one_pass (tree)"),
+    "float64": (103.1, "one_pass (sequential)"),
     "bfloat16": (None, "two_pass (tree)"),
     "float16": (None, None),
 }
+_ONE_AXIS = Scope(declined={"normalized_axes": (2, 3, 4, 5)}, default_eps=1e-5)
+_PARAMETERS = ("weight alone", "neither weight nor bias", "bias alone")
 _RIGHT = Verdict(
     target="norms.py:norm",
     handle="'norms.py:norm'",
     bound="welford",
     scope=Scope(default_eps=1e-5),
-    counts=(Count(dtype="float32", ok=261, out_of_guarantee=4),),
+    counts=(Count(dtype="float32", ok=1261, out_of_guarantee=4),),
     strength=2,
     coverage={"rows": 5, "leading_axes": 4, "eps": 3},
     grades=(_GRADE,),
+    native_grades=(replace(_GRADE, condition_limit=4.5e5),),
     wall_s=2.5,
 )
 _WRONG = replace(
@@ -46,6 +53,38 @@ _WRONG = replace(
     counts=(Count(dtype="float32", ok=200, out_of_guarantee=4, failed=65),),
     grades=(),
 )
+_IN_ALL = replace(_RIGHT, counts=tuple(replace(_RIGHT.counts[0], dtype=one) for one in _GRADES))
+_EXAMPLE = Example(
+    case=_CASE,
+    output="y",
+    shape=(1, 3),
+    x=(1.0, 2.0, 4.0),
+    weight=(),
+    bias=(),
+    eps=1e-5,
+    computed=(-0.87287, -0.21822, 1.09109),
+    exact=(-1.06904, -0.26726, 1.33630),
+    error_ulp=1.645e6,
+    allowed_ulp=17.9,
+    commands="layernorm-bench explain norms.py:norm --shape 1x3",
+)
+
+
+def _mistake(text: str, *dtypes: str) -> Finding:
+    return Finding("mistake", Severity.CAUSE, text, dtypes or ("float32",))
+
+
+def _trigger(text: str, *dtypes: str) -> Finding:
+    return Finding("trigger", Severity.CAUSE, text, dtypes or ("float32",))
+
+
+def _sums(dtype: str, error: str) -> Finding:
+    text = f"dweight and dbias are summed in {dtype}: up to {error} ulp off, where sums in float32"
+    return Finding("column_sums", Severity.INACCURATE, f"{text} keep 0.21", (dtype,))
+
+
+_UNBIASED = _mistake("divides the variance by N-1 instead of N")
+_EVERYWHERE = _trigger("wrong at every size, in every layout and mode")
 
 EXAMPLES: dict[str, Verdict] = {
     "right": _RIGHT,
@@ -57,56 +96,147 @@ EXAMPLES: dict[str, Verdict] = {
                 "normalized_axes": (2, 3, 4, 5),
             },
             eps=1e-6,
-            default_eps=1e-6,
             has_gradient=False,
-            reasons=("x of 5 axes: RuntimeError: not this",),
+            reasons=(
+                "x of 5 axes: RuntimeError: not this",
+                "weight and bias: TypeError: one too many",
+                "bias alone: TypeError: one too many",
+                "several normalized axes: it takes one size",
+            ),
         ),
         findings=(
-            remark(RemarkKind.DEFAULT_EPS, "adds an eps of 1e-06; torch adds 1e-05"),
+            remark(RemarkKind.DEFAULT_EPS, "adds an eps of 1e-06 if none is given"),
+            remark(RemarkKind.MALFORMED_ARGUMENTS, "accepts a weight of shape [1]", ("float32",)),
+            remark(RemarkKind.MALFORMED_ARGUMENTS, "accepts a bias of shape [1]", ("float32",)),
             remark(
                 RemarkKind.SECOND_DERIVATIVE_WRONG, "has a wrong second derivative", ("float32",)
             ),
+            limit("declined", "a case", "takes widths of 32 alone", cases=2),
+            limit("declined", "another case", "takes widths of 32 alone", cases=7),
+            limit("left_out", "a case", "it would take about 40 s"),
         ),
     ),
     "right with a grade of every kind": replace(
-        _RIGHT,
-        counts=tuple(replace(_RIGHT.counts[0], dtype=dtype) for dtype in _GRADES),
+        _IN_ALL,
         grades=tuple(
-            replace(_GRADE, dtype=dtype, condition_limit=limit, meets=meets)
+            Grade(dtype=dtype, condition_limit=limit, meets=meets)
             for dtype, (limit, meets) in _GRADES.items()
         ),
+        native_grades=tuple(
+            Grade(dtype=dtype, condition_limit=limit, meets=None)
+            for dtype, (limit, _) in _GRADES.items()
+        ),
     ),
-    "right with running sums": replace(
+    "right, and accurate alike in every dtype": replace(
+        _IN_ALL,
+        grades=tuple(replace(_GRADE, dtype=dtype) for dtype in _GRADES),
+        native_grades=tuple(replace(_GRADE, dtype=dtype) for dtype in _GRADES),
+    ),
+    "right with more remarks than fit": replace(
         _RIGHT,
-        bound="two_pass by running sums",
+        findings=tuple(
+            remark(RemarkKind.RAISES, f"raises in {number} cases, such as norm/a/b: TypeError: no")
+            for number in range(2, 9)
+        ),
     ),
     "right in one dtype of two": replace(
         _RIGHT,
         counts=(*_RIGHT.counts, Count(dtype="float16", declined=250)),
         findings=(limit("raised", "a case", "TypeError: no halves"),),
     ),
-    "wrong": replace(
-        _WRONG,
+    "right, but it raises": replace(
+        _RIGHT,
         findings=(
-            _FAILURE,
             Finding(
-                "mistake",
-                Severity.CAUSE,
-                "divides the variance by N-1 instead of N",
-                ("float32", "float64"),
+                "autograd",
+                Severity.RAISES,
+                "x is frozen",
+                ("float32",),
+                ("RuntimeError: x must require a gradient", 12),
             ),
             Finding(
-                "trigger",
-                Severity.CAUSE,
-                "wrong where N >= 1025 and x is not contiguous",
-                ("float32",),
+                "layout", Severity.RAISES, "x is transposed", ("float32",), ("ValueError: view", 1)
             ),
         ),
     ),
-    "wrong by an unknown mistake": _WRONG,
-    "wrong: another normalisation": replace(
-        _WRONG, instead="RMSNorm", scope=Scope(declined={"normalized_axes": (2, 3, 4, 5)})
+    "inaccurate in one dtype": replace(
+        _IN_ALL,
+        findings=(
+            _sums("bfloat16", "21.9"),
+            remark(RemarkKind.AUTOCAST, "rounds dx more than once", ("bfloat16",)),
+        ),
     ),
+    "inaccurate in two dtypes": replace(
+        _IN_ALL,
+        findings=(_sums("bfloat16", "21.9"), _sums("float16", "84.6")),
+    ),
+    "wrong": replace(
+        _WRONG,
+        scope=replace(_ONE_AXIS, reasons=tuple(f"{what}: TypeError: +" for what in _PARAMETERS)),
+        findings=(
+            _FAILURE,
+            _UNBIASED,
+            _EVERYWHERE,
+            remark(RemarkKind.DEFAULT_EPS, "adds an eps of 9.9e-06 if none is given"),
+            remark(
+                RemarkKind.MALFORMED_ARGUMENTS, "accepts a normalized_shape of [4]", ("float32",)
+            ),
+        ),
+        example=_EXAMPLE,
+    ),
+    "wrong by one of two mistakes, under a trigger": replace(
+        _WRONG,
+        findings=(
+            _FAILURE,
+            _UNBIASED,
+            _mistake("divides by the unbiased standard deviation plus eps"),
+            _mistake("is a third suggestion"),
+            _trigger("wrong where N >= 1025 and x is not contiguous"),
+        ),
+        example=replace(
+            _EXAMPLE,
+            output="dweight",
+            shape=(2, 1025),
+            x=(),
+            weight=None,
+            bias=None,
+            dy=(1.0, 2.0),
+            computed=(0.5,),
+            exact=(0.25,),
+            error_ulp=float("inf"),
+            allowed_ulp=None,
+            conditions=("x is transposed", "inference"),
+        ),
+    ),
+    "wrong by an unknown mistake": _WRONG,
+    "wrong, inaccurate and right, each in its dtypes": replace(
+        _IN_ALL,
+        counts=(
+            *_IN_ALL.counts[1:],
+            Count(dtype="float32", ok=200, out_of_guarantee=4, failed=65),
+        ),
+        findings=(_FAILURE, _UNBIASED, _EVERYWHERE, _sums("bfloat16", "21.9")),
+    ),
+    "wrong by another mistake in each dtype": replace(
+        _WRONG,
+        counts=(*_WRONG.counts, Count(dtype="float64", failed=9), Count(dtype="float16", failed=3)),
+        findings=(
+            _FAILURE,
+            replace(_FAILURE, text="returned an x", dtypes=("float16",)),
+            _UNBIASED,
+            _mistake("computes float64 in float32", "float64"),
+            _trigger("dx wrong where N >= 1025", "float64"),
+        ),
+    ),
+    "wrong over several axes": replace(
+        _WRONG,
+        counts=(Count(dtype="float32", ok=200, failed=1),),
+        findings=(
+            replace(_FAILURE, evidence=_AXES),
+            _mistake("normalises over the last axis only"),
+        ),
+    ),
+    "wrong: another normalisation": replace(_WRONG, instead="RMSNorm", scope=_ONE_AXIS),
     "wrong in a contract check alone": replace(
         _RIGHT,
         findings=(
@@ -117,12 +247,13 @@ EXAMPLES: dict[str, Verdict] = {
         _WRONG,
         counts=(Count(dtype="float32", ok=200, failed=1),),
         findings=(_CRASH,),
-        ended="was interrupted",
+        ended=f"{_CRASH.text}, for the third time",
     ),
     "not verified: every call raises": replace(
         _RIGHT,
         scope=None,
         counts=(Count(dtype="float32"),),
+        coverage=None,
         grades=(),
         findings=(limit("declined", "every call", "needs depth: give --init", cases=0),),
     ),
@@ -131,5 +262,13 @@ EXAMPLES: dict[str, Verdict] = {
         counts=(Count(dtype="float32", ok=2, declined=9),),
         findings=(limit("declined", "a case", "takes widths of 32 alone", cases=9),),
     ),
-    "not verified: the time was over": replace(_RIGHT, left=100, ended="was not done after 2 s"),
+    "not verified: it hangs": replace(
+        _RIGHT,
+        left=100,
+        coverage=None,
+        ended="was not done after 2 s; its last case was norms.py:norm/forward/3x4",
+    ),
+    "not verified: a mistake in the harness": replace(
+        _RIGHT, counts=(), coverage=None, ended="could not be judged:\nValueError: so"
+    ),
 }

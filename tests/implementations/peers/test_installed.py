@@ -20,9 +20,9 @@ from torch.nn import functional
 
 from harness.records import Autograd, Case, Direction, Status
 from harness.run.attempt import attempt
-from harness.verify import assert_layer_norm
 from implementations import Reduction, UnsupportedError, find
 from implementations.peers import numba, onnxruntime, openvino, xla
+from layernorm_bench import assert_layer_norm
 
 
 def test_numpy_is_a_layer_norm() -> None:

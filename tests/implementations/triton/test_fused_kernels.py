@@ -23,11 +23,11 @@ from fused_kernels import (
 from small_catalogue import use_small_catalogue
 
 from harness.records import Affine, Case, Direction, Status
+from harness.report.verdict import headline
 from harness.run.attempt import attempt
 from harness.verify import verify
 from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import SMALL
-from harness.verify.result import verdict_lines
 from implementations import find
 from implementations.triton import layout as layouts
 
@@ -61,7 +61,7 @@ def test_the_recentred_kernel_passes_the_short_verification(
         device=DEVICE,
         fail_fast=True,
     )
-    assert verdict.passed, verdict_lines(verdict)
+    assert verdict.passed, headline(verdict)
     assert [each for each in verdict.declined if "beyond the largest" not in each.reason] == []
 
 

@@ -15,8 +15,8 @@ from fused_kernels import (
     trial,
 )
 
+from harness.report.verdict import headline
 from harness.verify import verify
-from harness.verify.result import verdict_lines
 from implementations import find
 from implementations.triton import layout as layouts
 
@@ -30,7 +30,7 @@ pytestmark = [
 @every_name
 def test_each_passes_the_whole_short_verification(name: str, dtype: str) -> None:
     verdict = verify(name, quick=True, dtypes=[dtype], device=DEVICE)
-    assert verdict.passed, verdict_lines(verdict)
+    assert verdict.passed, headline(verdict)
 
 
 @pytest.mark.parametrize("hidden", [64, 1000, 4096, 9000, 40000])

@@ -1,0 +1,572 @@
+"""A verdict as a document: what a target is, or the mistake that it makes, on one screen.
+
+The short form states each fact once: the sentence with the mistake and where it holds, the smallest
+example with numbers, what the target declines, and a command that repeats it. The verbose form adds
+every failed case, cause, count and reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from harness.records import Affine, Status
+from harness.records.finding import SILENT, Finding, RemarkKind, Severity
+from harness.records.text import count, seconds_text, shape_text, ulp_text
+from harness.report.document import (
+    Cell,
+    Document,
+    Facts,
+    Table,
+    Text,
+    columns,
+    number,
+    terminal_lines,
+)
+from harness.store import to_plain
+from harness.verify.result import Outcome, Verdict, VerifyOptions
+from harness.verify.scope import AFFINE_WORDS, Scope
+from harness.verify.verification import Target, by_keyword, verify_target
+
+if TYPE_CHECKING:
+    from harness.verify.case_results import Grade
+    from harness.verify.example import Example
+    from harness.verify.explain import Explanation
+    from harness.verify.self_test import SelfTest
+
+__all__ = [
+    "assert_layer_norm",
+    "document_of_explanation",
+    "document_of_self_test",
+    "document_of_verdict",
+    "headline",
+    "verdict_as_json",
+]
+
+_MOST_LINES = 15  # a verdict fits a screen
+_MOST_REMARKS = 4
+_MOST_MISTAKES = 2
+_MOST_CHARACTERS = 190  # of one fact: two lines
+_MOST_ELEMENTS = 12  # of a tensor that a person reads
+_COMBINATION = {2: "pair", 3: "triple", 4: "quadruple"}
+_UP_TO = "up to a condition number of "
+# of a wrong variance they are a consequence, and they are no reason for anything else
+_OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
+# "writes to x" has no subject, "dbias changes" has
+_NO_SUBJECT = re.compile(r"(?!(?:dbias|called|its)\b)\w*(?:s|ed|took) ")
+_EXCEPTION = re.compile(r"\w*(?:Error|Exception|Exit|Interrupt)\b")
+
+Row = tuple[str, str]
+"""A name, empty if it is that of the row before, and a fact."""
+
+
+@by_keyword(VerifyOptions)
+def assert_layer_norm(target: Target, options: VerifyOptions) -> None:
+    """Raise unless ``target`` is a LayerNorm, naming the mistake; for test suites.
+
+    Args:
+        target: as :func:`harness.verify.verification.verify` takes it.
+        options: keyword arguments, as :func:`harness.verify.verification.verify` takes them.
+
+    Raises:
+        AssertionError: it is wrong, inaccurate or could not be verified; the message holds the
+            verdict.
+    """
+    verdict = verify_target(target, options)
+    if not verdict.is_accepted(strict=options.strict):
+        lines = terminal_lines(document_of_verdict(verdict))
+        raise AssertionError("\n".join(line for line, _ in lines))
+
+
+def verdict_as_json(target: str, verdict: Verdict) -> dict[str, object]:
+    """Return the verdict on ``target``, as the user wrote it, as plain values."""
+    plain = to_plain(verdict)
+    if verdict.scope is not None:
+        plain["scope"]["axes"] = verdict.scope.axes
+        plain["scope"]["affines"] = to_plain(verdict.scope.taken("affine"))
+    implied = ("ok", "out_of_guarantee", "failed", "outcome", "passed", "reproduce")
+    plain |= {name: to_plain(getattr(verdict, name)) for name in implied}
+    return {**plain, "target": target, "headline": headline(verdict)}
+
+
+def document_of_verdict(verdict: Verdict, *, verbose: bool = False) -> Document:
+    """Return a verdict in words, on one screen unless ``verbose``."""
+    if verbose:
+        return (*_short(verdict, len(verdict.findings)), *_details(verdict))
+    shortest = (_short(verdict, most) for most in range(_MOST_REMARKS, 0, -1))
+    fitting = (one for one in shortest if len([*terminal_lines(one)]) < _MOST_LINES)
+    more = Text("everything: --verbose")
+    return (*next(fitting, _short(verdict, 0)), more)
+
+
+def _short(verdict: Verdict, most_remarks: int) -> tuple[Facts | Text, ...]:
+    """Return the sentences, the facts, and the command that repeats the example."""
+    first, *others = _sentences(verdict)
+    rows = [*_facts(verdict), *_remarks(verdict, most_remarks)]
+    facts = [(name, shorten(text, _MOST_CHARACTERS, placeholder=" ...")) for name, text in rows]
+    command = f"repeat it: {verdict.example.commands}" if verdict.example else ""
+    if not command and verdict.reproduce:
+        command = f"repeat it in Python: {verdict.reproduce}"
+    return (
+        Text(first, "title"),
+        *(Text(f"  {text}") for text in others),
+        *([Facts("", tuple(facts))] if facts else []),
+        *([Text(command, "code")] if command else []),
+    )
+
+
+# --- sentences: what it is, or which mistake it makes, and where --------------------------------
+
+
+def headline(verdict: Verdict) -> str:
+    """Return the outcome in one sentence."""
+    return _sentences(verdict)[0]
+
+
+def _sentences(verdict: Verdict) -> list[str]:
+    """Return the outcome in sentences: one per group of dtypes, the most important first."""
+    name, scope = verdict.target, verdict.scope
+    over = "" if scope is None else f" over {scope.axes}"
+    match verdict.outcome:
+        case Outcome.NOT_VERIFIED:
+            return [f"{name} was not verified: {_why_not_verified(verdict)}.", *_so_far(verdict)]
+        case Outcome.WRONG:
+            return [*_wrong(verdict), *_inaccurate(verdict), *_right(verdict), *_so_far(verdict)]
+        case Outcome.RIGHT:
+            first = f"{name} is a LayerNorm{over}{_but_raises(verdict)}."
+            return [first, *_unverified(verdict)]
+    how = [text.removeprefix("Inaccurate in ") for text in _inaccurate(verdict)]
+    first = f"{name} is a LayerNorm{over}, but inaccurate in "
+    dtypes = f"{_and(verdict.inaccurate_dtypes)}."
+    sentences = [first + how[0]] if len(how) == 1 else [first + dtypes, *how]
+    return [*sentences, *_right(verdict), *_unverified(verdict)]
+
+
+def _wrong(verdict: Verdict) -> Iterator[str]:
+    """Yield the mistakes, and where results are wrong."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for dtype in verdict.wrong_dtypes:
+        groups.setdefault(_mistakes(verdict, dtype), []).append(dtype)
+    name, is_all = verdict.target, not (verdict.inaccurate_dtypes or verdict.right_dtypes)
+    within = "" if is_all else f" in {_and(verdict.wrong_dtypes)}"
+    if _is_right_over_the_last_axis(verdict):
+        first = f"{name} is a LayerNorm over the last axis, and wrong over several axes{within}"
+    elif not verdict.failed:
+        first = f"{name} violates the contract of a LayerNorm{within}"
+    else:
+        first = f"{name} is not a LayerNorm{within}"
+    if len(groups) == 1:
+        ((texts, dtypes),) = groups.items()
+        yield f"{first}{_mistakes_text(texts) or ': ' + _numbers(verdict, dtypes)}."
+    else:
+        yield f"{first}."
+        for texts, dtypes in groups.items():
+            shown = _mistakes_text(texts).removeprefix(". ").removeprefix(": ")
+            yield f"In {_and(dtypes)}: {shown or _numbers(verdict, dtypes)}."
+    yield from _where(verdict)
+    if _is_right_over_the_last_axis(verdict):
+        yield "To verify it over the last axis alone: --normalized-dims 1."
+
+
+def _mistakes(verdict: Verdict, dtype: str) -> tuple[str, ...]:
+    """Return what a target does wrong in a dtype, as ends of a sentence that begins with "it"."""
+    if verdict.instead is not None and verdict.scope is not None:
+        return (f"computes {verdict.instead} over {verdict.scope.axes}",)
+    causes = (own for own in verdict.of(Severity.CAUSE) if own.kind == "mistake")
+    return tuple(own.text for own in causes if dtype in own.dtypes)[:_MOST_MISTAKES]
+
+
+def _mistakes_text(texts: Sequence[str]) -> str:
+    """Return one mistake, or two of which one is likely."""
+    if len(texts) < 2:
+        return "".join(f": it {text}" for text in texts)
+    return f". Likely mistake: it {'; or: it '.join(texts)}"
+
+
+def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:
+    """Return what is wrong where no mistake is known."""
+    own = [finding for finding in verdict.of(Severity.WRONG) if {*finding.dtypes} & {*dtypes}]
+    cases = [finding for finding in own if finding.evidence is not None]
+    return _clause((cases or own)[0].text.partition("; ")[0]) if own else "results are wrong"
+
+
+def _clause(text: str) -> str:
+    return f"it {text}" if _NO_SUBJECT.match(text) else text
+
+
+def _where(verdict: Verdict) -> Iterator[str]:
+    """Yield the conditions under which results are wrong, and the number of cases."""
+    if not verdict.failed:
+        return
+    dtypes = verdict.wrong_dtypes
+    answered = sum(own.answered for own in verdict.counts if own.dtype in dtypes)
+    cases = f"{verdict.failed:,} of {count(answered, 'case')}"
+    where = [
+        f"{own.text}{_within(own.dtypes, dtypes)}"
+        for own in verdict.of(Severity.CAUSE)
+        if own.kind == "trigger"
+    ]
+    is_crash = all(own.kind == Status.CRASHED for own in verdict.failures)
+    if where:
+        yield f"{re.sub('^w', 'W', '; '.join(where))}: {cases}."
+    else:
+        yield f"{'Crashed' if is_crash else 'Wrong'} in {cases}."
+
+
+def _is_right_over_the_last_axis(verdict: Verdict) -> bool:
+    """Whether every failed case normalises several axes, of a target that takes one axis, too."""
+    scope, failures = verdict.scope, verdict.failures
+    return (
+        scope is not None
+        and scope.accepts("normalized_axes", 1)
+        and not verdict.violations
+        and verdict.instead is None
+        and verdict.failed == len(failures)
+        and all(failure.evidence.case.normalized_dims > 1 for failure in failures)
+    )
+
+
+def _inaccurate(verdict: Verdict) -> Iterator[str]:
+    for finding in verdict.of(Severity.INACCURATE):
+        if dtypes := [own for own in finding.dtypes if own in verdict.inaccurate_dtypes]:
+            yield f"Inaccurate in {_and(dtypes)}: {finding.text}."
+
+
+def _right(verdict: Verdict) -> Iterator[str]:
+    if verdict.right_dtypes:
+        yield f"Right in {_and(verdict.right_dtypes)}{_but_raises(verdict)}."
+
+
+def _but_raises(verdict: Verdict) -> str:
+    where = dict.fromkeys(f"where {finding.text}" for finding in verdict.raises)
+    return f", but it raises {_and([*where], 'or')}" if where else ""
+
+
+def _unverified(verdict: Verdict) -> Iterator[str]:
+    for own in verdict.counts:
+        if not own.is_verified and own.dtype not in verdict.wrong_dtypes:
+            of = count(own.answered + own.declined, "case")
+            yield f"Not verified in {own.dtype}: it gave a result in {own.answered} of {of}."
+
+
+def _why_not_verified(verdict: Verdict) -> str:
+    if verdict.ended:
+        first, *others = verdict.ended.splitlines()
+        return " ".join([f"it {first}", *others[-1:]])
+    if verdict.scope is None and verdict.declined:
+        return shorten(verdict.declined[0].text, _MOST_CHARACTERS, placeholder=" ...").rstrip(".")
+    tried = verdict.cases + sum(own.declined for own in verdict.counts)
+    return f"it gave a result in {verdict.cases} of {count(tried, 'case')}"
+
+
+def _so_far(verdict: Verdict) -> Iterator[str]:
+    """Yield what is known of a target whose verification ended early."""
+    if verdict.ended and verdict.is_wrong:
+        crashes = [own.text for own in verdict.failures if own.text in verdict.ended]
+        ended = verdict.ended.replace(crashes[0], "crashed") if crashes else verdict.ended
+        yield f"The verification ended early: it {ended}."
+    elif verdict.ended and verdict.cases:
+        right = verdict.ok + verdict.out_of_guarantee
+        yield f"Until then {right:,} of {count(verdict.cases, 'case')} were right."
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+
+def _facts(verdict: Verdict) -> Iterator[Row]:
+    outcome = verdict.outcome
+    if verdict.example is not None:
+        yield from _example(verdict.example)
+    if outcome in {Outcome.RIGHT, Outcome.INACCURATE}:
+        yield from _verified(verdict)
+        yield from _named("accuracy", _accuracy(verdict))
+    if verdict.coverage and outcome is not Outcome.WRONG:
+        every = f"every {_COMBINATION[verdict.strength]} of {sum(verdict.coverage.values())}"
+        beyond = verdict.out_of_guarantee
+        unbounded = f"; {beyond:,} of them have no error bound" if beyond else ""
+        yield "tried", f"{count(verdict.cases, 'case')}: {every} conditions{unbounded}"
+    elif verdict.left:
+        yield "not tried", f"{count(verdict.left, 'case')}: the time was over"
+    if verdict.failed:
+        violations = dict.fromkeys(finding.text for finding in verdict.violations)
+        yield from _named("also", (_clause(text) for text in [*violations][:_MOST_MISTAKES]))
+    yield from _named("raises", _raises(verdict))
+    yield from _named("declines", _declines(verdict))
+    if outcome is Outcome.NOT_VERIFIED and (step := _next_step(verdict)):
+        yield "next", step
+
+
+def _named(name: str, texts: Iterable[str]) -> Iterator[Row]:
+    """Yield one row per text, of which the first has the name."""
+    yield from ((name if index == 0 else "", text) for index, text in enumerate(texts))
+
+
+def _example(example: Example) -> Iterator[Row]:
+    """Yield a call, what it returns, what is right, and how far off that is."""
+    parameters = {"weight": (example.weight, "1"), "bias": (example.bias, "0")}
+    given = [_tensor("x", example.x, example.shape)]
+    for name, (values, usual) in parameters.items():
+        shown = _tensor(name, values) if values else f"{name} {usual}"
+        given.append(f"no {name}" if values is None else shown)
+    given += [_tensor("dy", example.dy, example.shape)] if example.dy else []
+    conditions = "".join(f"; {condition}" for condition in example.conditions)
+    yield "smallest example", f"{', '.join(given)}, eps {example.eps:g}{conditions}"
+    if example.computed:
+        yield "it returns", _tensor(example.output, example.computed)
+        yield "right", _tensor(example.output, example.exact)
+        allowed = example.allowed_ulp
+        bound = "" if allowed is None else f"; {_digits(allowed)} are allowed"
+        yield "error", f"{ulp_text(example.error_ulp)}{bound}"
+
+
+def _tensor(name: str, values: Sequence[float], shape: tuple[int, ...] = ()) -> str:
+    """Return a tensor, such as "x = [1, 2, 4]"; of a large one, the shape."""
+    if not values or len(values) > _MOST_ELEMENTS:
+        first = f" that begins with {_list(values[:_MOST_ELEMENTS])}" if values else ""
+        return f"{name} of shape {shape_text(shape or (len(values),))}{first}"
+    size = shape[-1] if len(shape) > 1 else len(values)
+    rows = [_list(values[at : at + size]) for at in range(0, len(values), size)]
+    return f"{name} = {rows[0] if len(rows) == 1 else '[' + ', '.join(rows) + ']'}"
+
+
+def _list(values: Iterable[float]) -> str:
+    return f"[{', '.join(f'{value:.4g}' for value in values)}]"
+
+
+def _digits(ulp: float) -> str:
+    return f"{ulp:.2g}" if ulp < 10 else f"{ulp:.3g}"
+
+
+def _verified(verdict: Verdict) -> Iterator[Row]:
+    """Yield dtypes, directions, parameters and eps of what was verified."""
+    scope = verdict.scope or Scope()
+    dtypes = [own.dtype for own in verdict.counts if own.is_verified]
+    affines = scope.taken("affine")
+    words = ", or ".join(AFFINE_WORDS[affine] for affine in affines)
+    yield (
+        "verified",
+        "; ".join((
+            _and(dtypes),
+            "forward and backward" if scope.has_gradient else "forward alone",
+            "with and without weight and bias" if len(affines) == len(AFFINE_WORDS) else words,
+            "any eps" if scope.eps is None else f"eps always {scope.eps:g}",
+        )),
+    )
+
+
+def _accuracy(verdict: Verdict) -> Iterator[str]:
+    """Yield the strictest error bounds that it keeps; equal ones are stated once."""
+    dtypes = {*verdict.right_dtypes, *verdict.inaccurate_dtypes}
+    native = {own.dtype: own for own in verdict.native_grades}
+    groups: dict[str, list[str]] = {}
+    for own in verdict.grades:
+        if own.dtype in dtypes:
+            text = f"{_bound_text(own)}; keeps two digits {_limit_text(own)}"
+            if beside := native.get(own.dtype):
+                text += f" (native: {_limit_text(beside).removeprefix(_UP_TO)})"
+            groups.setdefault(text, []).append(own.dtype)
+    for text, own_dtypes in groups.items():
+        yield text if len(groups) == 1 else f"{_and(own_dtypes)}: {text}"
+
+
+def _bound_text(grade: Grade) -> str:
+    """Return the strictest error bound that a target keeps."""
+    if grade.meets is None:
+        return "within no error bound of statistics in float32 or wider"
+    algorithm, _, reduction = grade.meets.partition(" ")
+    return f"as {algorithm}{' with running sums' if 'sequential' in reduction else ''}"
+
+
+def _limit_text(grade: Grade) -> str:
+    limit = grade.condition_limit
+    return "at every condition tried" if limit is None else f"{_UP_TO}{limit:.2g}"
+
+
+def _raises(verdict: Verdict) -> Iterator[str]:
+    for finding in verdict.raises[:_MOST_REMARKS]:
+        raised, cases = finding.evidence
+        yield f"where {finding.text}: {raised} ({count(cases, 'case')})"
+
+
+def _declines(verdict: Verdict) -> Iterator[str]:
+    """Yield what a target does not take, in words; equal reasons are stated once."""
+    groups: dict[str, list[str]] = {}
+    for reason in verdict.scope.reasons if verdict.scope else ():
+        what, _, why = reason.partition(": ")
+        if not re.match(r"(several|\d) normalized axes", what):  # the first sentence names the axes
+            exception = _EXCEPTION.match(why)
+            groups.setdefault(exception[0] if exception else why, []).append(what)
+    for why, declined in groups.items():
+        yield f"{_calls(declined)} ({why})"
+    tried: dict[tuple[str, str], int] = {}
+    is_known = all(own.is_verified for own in verdict.counts)  # what raises is a remark
+    for finding in verdict.declined:
+        if not (is_known and finding.kind == "raised") and finding.evidence[1]:
+            verb = "not tried: " if finding.kind == "left_out" else ""
+            key = verb, finding.text
+            tried[key] = tried.get(key, 0) + finding.evidence[1]
+    for (verb, why), cases in [*tried.items()][:_MOST_REMARKS]:
+        yield f"{verb}{count(cases, 'case')}: {why}"
+
+
+def _calls(declined: Sequence[str]) -> str:
+    """Return what calls a target declines."""
+    affines = [what for what in declined if what in AFFINE_WORDS.values()]
+    others = [what for what in declined if what not in affines]
+    calls = f"calls with {_and(affines, 'or')}"
+    if {*affines} == {*AFFINE_WORDS.values()} - {AFFINE_WORDS[Affine.BOTH]}:
+        calls = "calls without weight or without bias"
+    return ", ".join([*([calls] if affines else []), *others])
+
+
+def _next_step(verdict: Verdict) -> str:
+    if "could not be judged" in verdict.ended:
+        return "this is a mistake in layernorm-bench: please report it"
+    if "not done after" in verdict.ended:
+        return "--quick, a longer --timeout, or --time-budget for as many cases as fit"
+    if verdict.scope is None and not verdict.ended:
+        return (
+            "say how it is called: --init, --eps, --normalized-dims, --channels-first, --direction"
+        )
+    return ""
+
+
+def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
+    """Yield what a user should know, warnings first; equal ones are stated once."""
+    texts: dict[str, str] = {}
+    kept = [own for own in verdict.remarks if not (verdict.is_wrong and own.kind in _OF_EPS)]
+    for finding in sorted(kept, key=lambda own: own.kind not in SILENT):
+        dtypes = tuple(own.dtype for own in verdict.counts)
+        text = _remark_text(finding, kept) + _within(finding.dtypes or dtypes, dtypes)
+        texts.setdefault(text, "WARNING" if finding.kind in SILENT else "remark")
+    last = ""
+    for index, (text, name) in enumerate(texts.items()):
+        if index >= most and name == "remark":
+            left = count(len(texts) - index, "more remark" if index else "remark")
+            yield "", f"{'and ' if index else ''}{left}: --verbose"
+            return
+        yield "" if name == last else name, text
+        last = name
+
+
+def _remark_text(finding: Finding, remarks: Iterable[Finding]) -> str:
+    """Return a remark; those on arguments that are not checked are one."""
+    if finding.kind != RemarkKind.MALFORMED_ARGUMENTS:
+        return re.sub(r", such as \S+/\S+: ", ": ", finding.text)  # without the id of a case
+    alike = " ".join(own.text for own in remarks if own.kind == finding.kind)
+    names = ("weight", "bias", "normalized_shape")
+    unchecked = [name for name in names if re.search(rf"(a|or) {name}\b", alike)]
+    return f"does not check the shape{'s' * (len(unchecked) > 1)} of {_and(unchecked)}"
+
+
+def _within(dtypes: Sequence[str], usual: Sequence[str]) -> str:
+    """Return in which dtypes something holds, unless those are the usual ones."""
+    return "" if {*usual} <= {*dtypes} else f" in {_and(dtypes)}"
+
+
+def _and(words: Sequence[str], word: str = "and") -> str:
+    return f" {word} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+# --- everything ----------------------------------------------------------------------------------
+
+
+def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
+    """Yield every count, failure, cause and reason."""
+    heads = ("dtype", "right#", "without an error bound#", "failed#", "declined#")
+    numbers = [
+        (own.dtype, own.ok, own.out_of_guarantee, own.failed, own.declined)
+        for own in verdict.counts
+    ]
+    yield Text("")
+    yield Table(
+        title=f"{count(verdict.cases, 'case')} in {seconds_text(verdict.wall_s)}",
+        columns=columns(*heads),
+        rows=tuple(
+            (Cell(dtype), *(number(f"{value:,}") for value in values)) for dtype, *values in numbers
+        ),
+    )
+    if verdict.left:
+        yield Text(f"{count(verdict.left, 'case')} left when the time was over")
+    if verdict.ended:
+        yield Text(f"it {verdict.ended}")
+    if verdict.bound:
+        yield Text(f"held to the error bound of {verdict.bound}")
+    if verdict.coverage:
+        axes = [f"{size} of {axis.replace('_', ' ')}" for axis, size in verdict.coverage.items()]
+        yield Text(f"every {_COMBINATION[verdict.strength]} of these conditions: {', '.join(axes)}")
+    for title, findings in (
+        ("causes", verdict.of(Severity.CAUSE)),
+        ("contract violations", verdict.violations),
+        ("failures", verdict.failures),
+        ("inaccurate results", verdict.of(Severity.INACCURATE)),
+        ("remarks", verdict.remarks),
+        ("cases without a result", verdict.declined),
+    ):
+        if findings:
+            yield Facts(f"{title} ({len(findings)})", tuple(map(_detail, findings)))
+    if verdict.scope is not None and verdict.scope.reasons:
+        pairs = (reason.partition(": ")[::2] for reason in verdict.scope.reasons)
+        yield Facts("outside its scope", tuple(pairs))
+    if verdict.grades:
+        grades = ((own.dtype, f"{_bound_text(own)}; {_limit_text(own)}") for own in verdict.grades)
+        yield Facts("two digits are left", tuple(grades))
+    if verdict.reproduce:
+        yield Text("in Python:")
+        yield Text(verdict.reproduce, "code")
+
+
+def _detail(finding: Finding) -> Row:
+    """Return a finding with its case, or the case that it is an example of."""
+    case = getattr(finding.evidence, "case", None)
+    where = ", ".join(finding.dtypes)
+    if case is not None:
+        where = case.id
+    elif finding.severity is Severity.LIMIT:
+        where = f"{finding.evidence[0]} ({count(finding.evidence[1], 'case')})"
+    return finding.kind, " ".join(filter(None, [where and f"{where}:", finding.text]))
+
+
+# --- explanations and self-tests -----------------------------------------------------------------
+
+
+def document_of_explanation(explanation: Explanation) -> Document:
+    """Return the outcome of one case, and the steps of one of its rows."""
+    reason = f": {explanation.reason}" if explanation.reason else ""
+    return (
+        Text(f"{explanation.case.id}: {explanation.status}{reason}", "title"),
+        Text(
+            f"row {explanation.row} of {explanation.case.rows}; its worst element is "
+            f"{explanation.worst_element}, whose error is {ulp_text(explanation.worst_ulp)}"
+        ),
+        *(
+            Facts(
+                f"{step.name}, shape {shape_text(step.shape)}",
+                (
+                    ("exact", _columns(step.exact)),
+                    ("computed", _columns(step.computed) if step.computed else "not implied by y"),
+                ),
+            )
+            for step in explanation.steps
+        ),
+    )
+
+
+def _columns(values: Iterable[float]) -> str:
+    return "  ".join(f"{value:< 16.9g}" for value in values).rstrip()
+
+
+def document_of_self_test(result: SelfTest) -> Document:
+    """Return how many mistakes the self-test found per dtype, and which it missed."""
+    found: dict[str, list[bool]] = {}
+    for mutant in result.mutants:
+        found.setdefault(mutant.dtype, []).append(mutant.is_found)
+    missed = [f"{row.name} in {row.dtype}" for row in result.mutants if not row.is_found]
+    counts = ((dtype, f"{sum(own)} of {len(own)}") for dtype, own in found.items())
+    return (
+        Facts("mistakes found", tuple(counts)),
+        Text(f"mistakes missed: {', '.join(missed) or 'none'}"),
+        Text(f"right implementations rejected: {', '.join(result.rejected) or 'none'}"),
+    )

@@ -1,0 +1,124 @@
+"""Verdicts, explanations and self-tests in words: those of the golden files, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden import assert_golden
+from verdict_examples import EXAMPLES
+
+from harness.records import Case, Status
+from harness.records.finding import RemarkKind
+from harness.report.document import Document, html, markdown, terminal_lines
+from harness.report.verdict import (
+    document_of_explanation,
+    document_of_self_test,
+    document_of_verdict,
+    headline,
+    verdict_as_json,
+)
+from harness.verify.explain import Explanation, Step
+from harness.verify.result import Outcome, Verdict
+from harness.verify.self_test import MutantResult, SelfTest
+
+GOLDEN = Path(__file__).parent / "golden"
+MEAN = Step(name="mean", shape=(3, 1), exact=(-0.25,), computed=(-0.2500001,))
+EXPLANATION = Explanation(
+    case=Case(implementation="norm", shape=(3, 2)),
+    status=Status.OK,
+    reason="",
+    row=1,
+    worst_element=0,
+    worst_ulp=0.42,
+    steps=(MEAN, Step(name="y", shape=(3, 2), exact=(1.0, -1.0), computed=(1.0, -1.0))),
+)
+UNEXPLAINED = replace(
+    EXPLANATION,
+    status=Status.WRONG,
+    reason="y: 2 of 2 elements are NaN",
+    worst_ulp=float("inf"),
+    steps=(replace(MEAN, computed=None),),
+)
+FOUND, MISSED = (
+    MutantResult(name="no_root", mistake="divides", dtype=dtype, is_found=dtype == "float32")
+    for dtype in ("float32", "bfloat16")
+)
+every_example = pytest.mark.parametrize("verdict", EXAMPLES.values(), ids=EXAMPLES)
+
+
+def text_of(document: Document, width: int = 100) -> str:
+    return "\n".join(line for line, _ in terminal_lines(document, width))
+
+
+def as_text(documents: dict[str, Document]) -> str:
+    return "\n\n".join(f"# {name}\n{text_of(document)}" for name, document in documents.items())
+
+
+def test_verdicts_in_words() -> None:
+    documents = {name: document_of_verdict(verdict) for name, verdict in EXAMPLES.items()}
+    assert_golden(as_text(documents), GOLDEN / "verdicts.txt")
+
+
+def test_verbose_verdicts_explanations_and_self_tests_in_words() -> None:
+    verbose = ("right with a narrow scope and remarks", "wrong")
+    documents: dict[str, Document] = {
+        name: document_of_verdict(EXAMPLES[name], verbose=True) for name in verbose
+    }
+    documents |= {
+        "an explanation": document_of_explanation(EXPLANATION),
+        "an explanation of NaN": document_of_explanation(UNEXPLAINED),
+        "a self-test": document_of_self_test(SelfTest(mutants=(FOUND,), rejected=())),
+        "a self-test that fails": document_of_self_test(
+            SelfTest(mutants=(FOUND, MISSED), rejected=("module", "recentred"))
+        ),
+    }
+    assert_golden(as_text(documents), GOLDEN / "verbose_verdicts.txt")
+
+
+def test_there_is_an_example_of_every_outcome() -> None:
+    assert {verdict.outcome for verdict in EXAMPLES.values()} == {*Outcome}
+
+
+@every_example
+def test_a_verdict_fits_a_screen_and_says_where_everything_is(verdict: Verdict) -> None:
+    lines = text_of(document_of_verdict(verdict)).splitlines()
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 100
+    assert lines[-1] == "everything: --verbose"
+    assert "guarantee" not in " ".join(lines)
+
+
+@every_example
+@pytest.mark.parametrize("render", [markdown, html])
+def test_a_verdict_can_be_rendered_as_a_page_and_as_markdown(
+    verdict: Verdict, render: Callable[[Document], str]
+) -> None:
+    assert verdict.target in render(document_of_verdict(verdict, verbose=True))
+
+
+@every_example
+def test_the_verbose_form_and_the_json_hold_every_finding(verdict: Verdict) -> None:
+    text = text_of(document_of_verdict(verdict, verbose=True), 10_000)
+    of_eps = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
+    assert all(one.text in text for one in verdict.findings if one.kind not in of_eps)
+    plain = verdict_as_json("norm", verdict)
+    assert (plain["target"], plain["headline"]) == ("norm", headline(verdict))
+    assert plain["outcome"] == verdict.outcome
+
+
+def test_no_eps_is_stated_of_a_target_that_is_wrong() -> None:
+    wrong = EXAMPLES["wrong"]
+    assert any(one.kind == RemarkKind.DEFAULT_EPS for one in wrong.remarks)
+    assert "9.9e-06" not in text_of(document_of_verdict(wrong))
+    assert "9.9e-06" in str(verdict_as_json("norm", wrong))
+
+
+def test_a_warning_is_never_left_out() -> None:
+    full = EXAMPLES["right with more remarks than fit"]
+    warnings = EXAMPLES["right with a narrow scope and remarks"].remarks
+    verdict = replace(full, findings=(*full.findings, *warnings))
+    text = text_of(document_of_verdict(verdict))
+    assert "has a wrong second derivative" in text.partition("WARNING")[2]
