@@ -158,7 +158,12 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
 
 
 def _print_comparison(comparison: Comparison, form: str) -> None:
-    from harness.report.changes import MOST_ROWS, comparison_as_plain, document_of_comparison
+    from harness.report.changes import (
+        MOST_ROWS,
+        comparison_as_plain,
+        document_of_comparison,
+        end_of_comparison,
+    )
     from harness.report.ci import LIMIT_BYTES, summary_of_comparison
     from harness.report.document import json_text, markdown, show
 
@@ -167,7 +172,8 @@ def _print_comparison(comparison: Comparison, form: str) -> None:
     elif form == "markdown":
         click.echo(markdown(summary_of_comparison(comparison), limit_bytes=LIMIT_BYTES))
     else:
-        show(document_of_comparison(comparison, most_rows=MOST_ROWS))
+        document = document_of_comparison(comparison, most_rows=MOST_ROWS)
+        show([*document, *end_of_comparison(comparison)])
 
 
 # --- check ---------------------------------------------------------------------------------------

@@ -202,8 +202,8 @@ def type_of(axis: Axis) -> Parsed:
     if axis.kind is tuple:
         return SHAPES
     if issubclass(axis.kind, StrEnum):
-        return Words(tuple(axis.kind))
-    return Words(axis.known, axis.kind)
+        return Words(tuple(map(str, axis.kind)), is_closed=True)
+    return Words(axis.known, axis.kind, is_closed=axis.name == "dtype")
 
 
 @dataclass(frozen=True, slots=True)

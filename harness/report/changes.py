@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import log
+from math import isfinite, log
 from typing import TYPE_CHECKING, Any
 
 from harness.records import Estimate
@@ -26,6 +27,7 @@ from harness.report.document import (
     DASH,
     Block,
     Cell,
+    Document,
     FigureBlock,
     Panel,
     Table,
@@ -35,13 +37,14 @@ from harness.report.document import (
     name_of,
     number,
 )
+from harness.report.run import run_again
 from harness.store import to_plain
 
 if TYPE_CHECKING:
     from harness.report.frame import PageData
 
-MOST_ROWS = 50
-"""What a reader goes through, on a page or in a terminal; --json has every case."""
+MOST_ROWS = 20
+"""What a reader goes through in a terminal; --json has every case."""
 
 
 def verdict(comparison: Comparison) -> tuple[str, str]:
@@ -74,7 +77,7 @@ def document_of_comparison(
             Table(
                 name=name_of("gate", kind),
                 title=f"{comparison.counts[kind]:,} {kind}",
-                caption=f"and {left:,} more" if left else "",
+                caption=f"and {left:,} more: --json has every case" if left else "",
                 columns=columns("case", "speed now against before#", "why"),
                 rows=rows[:most_rows],
                 is_folded=not kind.is_failure,
@@ -82,15 +85,30 @@ def document_of_comparison(
         )
         most_rows = max(most_rows - len(rows), 0)
     return (
-        Text(f"{comparison.head} against {comparison.baseline}: {counts}"),
+        Text(f"{comparison.head} against {comparison.baseline}"),
+        Text(counts),
         *(Text(note, "note") for note in comparison.notes),
         *tables,
     )
 
 
+def end_of_comparison(comparison: Comparison) -> Document:
+    """Return the verdict, and what to do about the worst case."""
+    _, words = verdict(comparison)
+    worst = next((change for change in comparison.changes if change.kind.is_failure), None)
+    if worst is None:
+        return (Text(""), Text(words))
+    step = run_again(worst.case)
+    return (Text(""), Text(f"{words}; to {step.purpose}:"), Text(step.command, "code"))
+
+
 def _row(change: Change, *alike: Change) -> tuple[Cell, ...]:
     more = f" (and {count(len(alike), 'more case')})" if alike else ""
-    speed = DASH if change.ratio is None else speed_interval_text(as_speed(change.ratio))
+    speed = DASH
+    if change.ratio is not None:
+        found = as_speed(change.ratio)
+        is_known = isfinite(found.high)  # not of a single process or epoch
+        speed = speed_interval_text(found) if is_known else speed_text(found.value)
     return (
         case_cell(change.case),
         number(speed),
@@ -104,7 +122,7 @@ def gate_verdicts(data: PageData) -> tuple[Block, ...]:
     if comparison is None:
         return ()
     _, words = verdict(comparison)
-    lead, *rest = document_of_comparison(comparison, most_rows=MOST_ROWS)
+    lead, *rest = document_of_comparison(comparison, most_rows=_MOST_ON_PAGE)
     explained = (
         "Speeds are relative to the reference; above 1 is faster now. Nothing was timed again for "
         "this page; `layernorm-bench compare --json` has every case."
@@ -132,22 +150,29 @@ def _change_as_plain(change: Change) -> dict[str, Any]:
 
 # --- how cases changed over the runs of a folder --------------------------------------------------
 
+_MOST_SERIES = 20  # trade-off: the changes below stay on the screen; --json and the page have more
 _MOST_ON_PAGE = 200  # trade-off: each takes 0.3 kB, and more are read by a program
 _MOST_PANELS = 12  # trade-off: each takes 10 kB
 _ENDS = ("value", "low", "high")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def document_of_history(history: History, trend: Trend) -> tuple[Block, ...]:
-    """Return the changes of a metric, and the trend of each series, those with changes first."""
+def document_of_history(history: History, trend: Trend) -> Document:
+    """Return the trend of each series, those with changes first, and the changes of a metric."""
     changed = sum(bool(series.changes) for series in trend.series)
+    worse = sum(change.is_worse for series in trend.series for change in series.changes)
     environments = {series.environment for series in trend.series}
     return (
         Text(f"{history.folder}: {_span(history)}, {count(len(environments), 'environment')}"),
-        Text(f"{changed} of {count(len(trend.series), 'series', 'series')} changed"),
         *(Text(note, "note") for note in _notes(history, trend)),
+        _series_table(trend, _MOST_SERIES),
         _change_table([trend], MOST_ROWS),
-        _series_table(trend, MOST_ROWS),
+        Text(""),
+        Text(
+            f"{changed} of {count(len(trend.series), 'series', 'series')} changed: "
+            f"{count(worse, 'change')} for the worse; to see all as charts:"
+        ),
+        Text(f"layernorm-bench report {shlex.quote(str(history.folder))}", "code"),
     )
 
 
@@ -242,7 +267,7 @@ def _series_table(trend: Trend, most_rows: int) -> Table:
             number(f"{len(series.changes)}"),
         ))
     left = len(trend.series) - len(rows)
-    more = f" and {count(left, 'more series', 'more series')}; --case chooses, --json has all"
+    more = f" {count(left, 'more series', 'more series')}: --case chooses, --json has all."
     return Table(
         name="series",
         title=f"Every series of {_name(metric)}: {len(trend.series):,}",

@@ -370,6 +370,11 @@ def look_closer(record: Record) -> NextStep | None:
         options += ["--device", case.device] if case.device != _DEFAULT.device else []
         command = _command("verify", case.implementation, *options)
         return NextStep(f"see which mistake {case.implementation} makes", command)
+    return run_again(case)
+
+
+def run_again(case: Case) -> NextStep:
+    """Return the command that measures one case."""
     command = _command("run", "-i", case.implementation, *command_options(case))
     return NextStep(f"run {case.id} again by itself", command)
 

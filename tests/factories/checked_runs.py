@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from commanding import call
 from compared_runs import HERE, STEADY, ScriptedFleet, make_case, make_record, results_of
 
 from harness.records import Environment
+from harness.regression import ChangeKind
 from harness.store import Results, write
 
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
@@ -39,5 +41,6 @@ def gate(*more: str) -> Result:
 
 
 def counts(result: Result) -> str:
-    """Return the number of changes of each kind, from the first line."""
-    return result.stdout.splitlines()[0].rpartition(": ")[2]
+    """Return the number of changes of each kind."""
+    kinds = "|".join(ChangeKind)
+    return next(line for line in result.stdout.splitlines() if re.match(rf"\d+ (?:{kinds})", line))
