@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from harness.records import Clock, Direction, Latency, Record, Status
+from harness.records import Clock, Direction, Latency, Record
 from harness.records.text import as_speed, seconds_text, speed_interval_text
 from harness.store import Results
 
@@ -130,8 +130,8 @@ def _time(record: Record | None) -> str:
     if record is None or record.latency is None:
         return "–"
     latency, remarks = record.latency, []
-    if record.status is Status.WRONG:
-        remarks.append("wrong")
+    if record.status.is_incorrect:
+        remarks.append(record.status)
     if latency.clock is Clock.PROCESS_CPU:
         remarks.append("all threads")
     if not latency.is_valid:

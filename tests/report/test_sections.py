@@ -12,7 +12,7 @@ from golden import assert_golden
 from results_factory import make_record
 
 from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
-from harness.report.accuracy import error_against_condition
+from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.document import Block, Cell, FigureBlock, Table, Text
 from harness.report.figures import file_of
 from harness.report.frame import gather
@@ -38,6 +38,11 @@ ROWS = {
         *(vacuous(name, **ELSEWHERE) for name in ("quick", "native")),
     ],
     "wrong": [*QUICK, *NATIVE, ran("quick", status=Status.WRONG, condition=100.0, **ELSEWHERE)],
+    "inaccurate": [
+        *QUICK,
+        *NATIVE,
+        ran("quick", status=Status.INACCURATE, error_ulp=21.9, **ELSEWHERE),
+    ],
     "out of guarantee on constant rows": [
         *QUICK,
         *NATIVE,
@@ -215,3 +220,36 @@ def test_without_a_failure_the_section_says_so() -> None:
     assert text == Text(
         "Every case with a record was measured: none is wrong or inaccurate, none warns."
     )
+
+
+# --- statuses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "symbol", "failure", "sentence"),
+    [
+        (Status.OK, "", "", "", "none is wrong and none is inaccurate"),
+        (Status.OK, "y is 1.5 ulp off: rounded again", "", "", "none is wrong"),
+        (Status.INACCURATE, "y is 22 ulp off", " ≈", "inaccurate", "1 is inaccurate (quick in"),
+        (Status.WRONG, "y is 99 ulp off", " ✕", "wrong", "1 is wrong (quick in"),
+        (Status.OUT_OF_GUARANTEE, "no bound holds", " ○", "", "none is wrong"),
+    ],
+)
+def test_a_status_has_its_symbol_and_what_is_incorrect_is_a_failure(
+    status: Status, reason: str, symbol: str, failure: str, sentence: str
+) -> None:
+    backward = {"direction": Direction.BACKWARD}
+    quick = ran("quick", 0.5, status=status, reason=reason, **backward)
+    rows, drawn = speed_map_of(ran("native", 1.0, **backward), quick)
+    assert rows["quick"][0].text == f"2.00{symbol}"
+    assert f">2.00{symbol}<" in drawn
+    data = gather([results_of([quick])])
+    shown = [row[0].status for block in failures_and_warnings(data) for row in _rows(block)]
+    assert shown == [failure] * bool(failure)
+    first = error_of_the_gradients(data)[0]
+    assert isinstance(first, Text)
+    assert sentence in first.text
+
+
+def _rows(block: Block) -> tuple[tuple[Cell, ...], ...]:
+    return block.rows if isinstance(block, Table) else ()
