@@ -89,13 +89,13 @@ def verdict(outcome: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("computes", "found", "agrees"),
     [
-        ("LayerNorm", verdict("layer_norm"), True),
+        ("LayerNorm", verdict("right"), True),
         ("LayerNorm", verdict("wrong"), False),
-        ("LayerNorm", verdict("layer_norm", default_eps=1e-6), False),
-        ("LayerNorm", verdict("layer_norm", axes="the channel axis (axis 1) of x"), False),
+        ("LayerNorm", verdict("right", default_eps=1e-6), False),
+        ("LayerNorm", verdict("right", axes="the channel axis (axis 1) of x"), False),
         ("RMSNorm", verdict("wrong", instead="RMSNorm with 1 + weight"), True),
         ("RMSNorm", verdict("wrong", instead="BatchNorm"), False),
-        ("RMSNorm", verdict("layer_norm"), False),
+        ("RMSNorm", verdict("right"), False),
         ("EvoNorm", verdict("wrong"), True),
     ],
 )
@@ -131,7 +131,7 @@ def test_only_verdicts_that_agree_are_tabulated() -> None:
             "copies": 1,
             "places": [{**place, "name": name}],
             "reading": {**reading, "target": f"package:{name}"},
-            "verdict": verdict("layer_norm"),
+            "verdict": verdict("right"),
             "contradiction": contradiction,
         }
         for name, contradiction in (("RightNorm", ""), ("OtherNorm", "read as something else"))
