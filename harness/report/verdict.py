@@ -47,6 +47,7 @@ __all__ = [
 
 _MOST_LINES = 15  # a verdict fits a screen
 _MOST_REMARKS = 4
+_MOST_SENTENCES = 5  # after the first
 _MOST_MISTAKES = 2
 _MOST_CHARACTERS = 190  # of one fact: two lines
 _MOST_ELEMENTS = 12  # of a tensor that a person reads
@@ -95,26 +96,31 @@ def document_of_verdict(verdict: Verdict, *, verbose: bool = False) -> Document:
     """Return a verdict in words, on one screen unless ``verbose``."""
     if verbose:
         return (*_short(verdict, len(verdict.findings)), *_details(verdict))
-    shortest = (_short(verdict, most) for most in range(_MOST_REMARKS, 0, -1))
-    fitting = (one for one in shortest if len([*terminal_lines(one)]) < _MOST_LINES)
-    more = Text("everything: --verbose")
-    return (*next(fitting, _short(verdict, 0)), more)
+    by_remarks = (_short(verdict, most) for most in range(_MOST_REMARKS, -1, -1))
+    by_facts = (_short(verdict, 0, most) for most in range(_MOST_LINES, -1, -1))
+    fitting = (one for one in (*by_remarks, *by_facts) if len([*terminal_lines(one)]) < _MOST_LINES)
+    return (*next(fitting, ()), Text("everything: --verbose"))
 
 
-def _short(verdict: Verdict, most_remarks: int) -> tuple[Facts | Text, ...]:
+def _short(
+    verdict: Verdict, most_remarks: int, most_facts: int | None = None
+) -> tuple[Facts | Text, ...]:
     """Return the sentences, the facts, and the command that repeats the example."""
     first, *others = _sentences(verdict)
-    rows = [*_facts(verdict), *_remarks(verdict, most_remarks)]
-    facts = [(name, shorten(text, _MOST_CHARACTERS, placeholder=" ...")) for name, text in rows]
+    rows = [*_facts(verdict), *_remarks(verdict, most_remarks)][:most_facts]
     command = f"repeat it: {verdict.example.commands}" if verdict.example else ""
     if not command and verdict.reproduce:
         command = f"repeat it in Python: {verdict.reproduce}"
     return (
-        Text(first, "title"),
-        *(Text(f"  {text}") for text in others),
-        *([Facts("", tuple(facts))] if facts else []),
+        Text(_cut(first, 3 * _MOST_CHARACTERS // 2), "title"),
+        *(Text(f"  {_cut(text)}") for text in others[:_MOST_SENTENCES]),
+        *([Facts("", tuple((name, _cut(text)) for name, text in rows))] if rows else []),
         *([Text(command, "code")] if command else []),
     )
+
+
+def _cut(text: str, most: int = _MOST_CHARACTERS) -> str:
+    return shorten(text, most, placeholder=" ...")
 
 
 # --- sentences: what it is, or which mistake it makes, and where --------------------------------
@@ -256,7 +262,7 @@ def _why_not_verified(verdict: Verdict) -> str:
         first, *others = verdict.ended.splitlines()
         return " ".join([f"it {first}", *others[-1:]])
     if verdict.scope is None and verdict.declined:
-        return shorten(verdict.declined[0].text, _MOST_CHARACTERS, placeholder=" ...").rstrip(".")
+        return verdict.declined[0].text.rstrip(".")
     tried = verdict.cases + sum(own.declined for own in verdict.counts)
     return f"it gave a result in {verdict.cases} of {count(tried, 'case')}"
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from golden import assert_golden
+from hypothesis import given
+from hypothesis import strategies as st
 from verdict_examples import EXAMPLES
 
 from harness.records import Case, Status
-from harness.records.finding import RemarkKind
+from harness.records.finding import Finding, RemarkKind
 from harness.report.document import Document, html, markdown, terminal_lines
 from harness.report.verdict import (
     document_of_explanation,
@@ -20,6 +22,7 @@ from harness.report.verdict import (
     headline,
     verdict_as_json,
 )
+from harness.verify.case_results import Count
 from harness.verify.explain import Explanation, Step
 from harness.verify.result import Outcome, Verdict
 from harness.verify.self_test import MutantResult, SelfTest
@@ -82,13 +85,53 @@ def test_there_is_an_example_of_every_outcome() -> None:
     assert {verdict.outcome for verdict in EXAMPLES.values()} == {*Outcome}
 
 
-@every_example
-def test_a_verdict_fits_a_screen_and_says_where_everything_is(verdict: Verdict) -> None:
+def assert_fits_a_screen(verdict: Verdict) -> None:
     lines = text_of(document_of_verdict(verdict)).splitlines()
     assert len(lines) <= 15
     assert max(map(len, lines)) <= 100
     assert lines[-1] == "everything: --verbose"
     assert "guarantee" not in " ".join(lines)
+    assert headline(verdict).split()[0] == lines[0].split()[0]
+
+
+@every_example
+def test_a_verdict_fits_a_screen_and_says_where_everything_is(verdict: Verdict) -> None:
+    assert_fits_a_screen(verdict)
+
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+FINDINGS = [own for verdict in EXAMPLES.values() for own in verdict.findings]
+WORDS = st.text("ab cdefgh", min_size=9, max_size=400)
+
+
+@given(
+    verdict=st.sampled_from([*EXAMPLES.values()]),
+    findings=st.lists(
+        st.builds(
+            lambda finding, text, dtypes: replace(
+                finding, text=f"does {text}", dtypes=tuple(dtypes)
+            ),
+            st.sampled_from(FINDINGS),
+            WORDS,
+            st.lists(st.sampled_from(DTYPES), unique=True, min_size=1),
+        ),
+        max_size=20,
+    ),
+    counts=st.lists(
+        st.builds(
+            Count,
+            dtype=st.sampled_from(DTYPES),
+            ok=st.integers(0, 9000),
+            failed=st.integers(0, 3),
+            declined=st.integers(0, 9000),
+        ),
+        unique_by=lambda own: own.dtype,
+    ),
+)
+def test_a_verdict_with_many_long_findings_fits_a_screen(
+    verdict: Verdict, findings: list[Finding], counts: list[Count]
+) -> None:
+    assert_fits_a_screen(replace(verdict, findings=tuple(findings), counts=tuple(counts)))
 
 
 @every_example
