@@ -14,6 +14,7 @@ Entry = Mapping[str, Any]
 _RESULTS = ("y", "dx", "dweight", "dbias", "grad_output")
 # said elsewhere in the table, or of the adapters and the interpreter and not of the kernel
 _HIDDEN_REMARKS = {"default_eps"}
+_OUTCOMES = {"right": "a LayerNorm", "inaccurate": "a LayerNorm, but inaccurate"}
 _HIDDEN_OF_KERNELS = {"default_eps", "malformed_arguments", "declines_empty"}
 
 
@@ -119,7 +120,7 @@ def _kernel_verdict(verdict: Entry | None) -> str:
         if remark["kind"] not in _HIDDEN_OF_KERNELS and "InterpreterError" not in remark["text"]
     ]
     if verdict["outcome"] != "wrong":
-        outcome = verdict["outcome"].replace("right", "a LayerNorm").replace("_", " ")
+        outcome = _OUTCOMES.get(verdict["outcome"], verdict["outcome"].replace("_", " "))
         return _plain("; ".join([outcome, *remarks[:2]]))
     # the interpreter keeps its state in globals: two threads disturb each other there
     violations = [text for text in verdict["violations"] if "thread" not in text]
