@@ -38,7 +38,7 @@ def catches(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-            names = {ast.unparse(each) if each else "" for each in kinds}
+            names = {ast.unparse(kind) if kind else "" for kind in kinds}
             if names & {"", "Exception", "BaseException"}:
                 yield node
 
@@ -55,9 +55,9 @@ def test_a_module_keeps_the_rules(path: Path) -> None:
     source, name = path.read_text(), name_of(path)
     tree = ast.parse(source)
     assert len(source.splitlines()) <= LONGEST
-    handlers = [each.lineno for each in catches(tree)]
+    handlers = [handler.lineno for handler in catches(tree)]
     assert len(handlers) == CATCHES_ANYTHING.get(name, 0), handlers
-    assert name in PRINTS or [each.lineno for each in prints(tree)] == []
+    assert name in PRINTS or [call_of_print.lineno for call_of_print in prints(tree)] == []
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,15 @@ def test_a_public_name_is_imported_once_from_its_package(monkeypatch: pytest.Mon
 
 def test_a_type_checker_sees_the_same_names_of_the_same_packages() -> None:
     (block,) = (
-        each
-        for each in ast.parse(SOURCE).body
-        if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"
+        statement
+        for statement in ast.parse(SOURCE).body
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
     )
     checked = {
-        alias.name: each.module
-        for each in block.body
-        if isinstance(each, ast.ImportFrom)
-        for alias in each.names
+        alias.name: statement.module
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
     }
     assert checked == layernorm_bench._PACKAGE_OF
     assert sorted(checked) == sorted(layernorm_bench.__all__)
@@ -80,13 +80,18 @@ def test_another_name_is_an_attribute_error() -> None:
 
 
 def test_every_implementation_can_be_imported_by_name() -> None:
-    assert {each.name for each in implementations.ALL} <= set(implementations.__all__)
-    assert all(getattr(implementations, each.name) is each for each in implementations.ALL)
+    assert {implementation.name for implementation in implementations.ALL} <= set(
+        implementations.__all__
+    )
+    assert all(
+        getattr(implementations, implementation.name) is implementation
+        for implementation in implementations.ALL
+    )
 
 
 def test_a_strictly_typed_program_has_no_errors_but_its_own(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    names = ", ".join(each.name for each in implementations.ALL)
+    names = ", ".join(implementation.name for implementation in implementations.ALL)
     (tmp_path / "user.py").write_text(CONSUMER.format(names=names))
     (tmp_path / "mypy.ini").write_text(MYPY)
     done = python(tmp_path, "-m", "mypy", "--cache-dir=cache", "user.py")

@@ -21,9 +21,9 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,.-]+\])?\s*(>=|==)?\s*([\w.]*)")
 def bounds_of(requirements: Iterable[str]) -> dict[str, str]:
     """Return the lower bound of each requirement, which may be empty."""
     found = {}
-    for each in requirements:
-        match = _REQUIREMENT.match(each)
-        assert match, each
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        assert match, requirement
         found[match[1].lower()] = match[3]
     return found
 
@@ -132,7 +132,7 @@ def test_the_citation_has_the_metadata_of_the_package() -> None:
 
 def test_the_wheel_holds_every_package() -> None:
     packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert packages == sorted(each.parent.name for each in ROOT.glob("*/py.typed"))
+    assert packages == sorted(path.parent.name for path in ROOT.glob("*/py.typed"))
     assert packages == PYPROJECT["tool"]["mypy"]["packages"]
     assert packages == PYPROJECT["tool"]["importlinter"]["root_packages"]
 

@@ -25,8 +25,9 @@ Row = Mapping[str, Any]
 def is_excluded(row: Row, exclusions: Sequence[Exclusion]) -> bool:
     """Whether a row, or a part of one, has an excluded pair."""
     return any(
-        row.get(each.axis, each) in each.values and row.get(each.other, each) in each.other_values
-        for each in exclusions
+        row.get(exclusion.axis, exclusion) in exclusion.values
+        and row.get(exclusion.other, exclusion) in exclusion.other_values
+        for exclusion in exclusions
     )
 
 

@@ -145,13 +145,13 @@ def test_every_axis_reaches_its_case() -> None:
         threads=2, seed=7,
     )  # fmt: skip
     axes: dict[str, Any] = {
-        AXES[each.name].key: (getattr(case, each.name),) for each in fields(Case)
+        AXES[field.name].key: (getattr(case, field.name),) for field in fields(Case)
     }
     (planned,) = expanded(Sweep(grids=(Grid(**axes),)), devices={"cuda": None})
     assert planned.case == case
     # a field with its default value would not show that its axis is lost
     usual = Case(implementation="", shape=())
-    assert all(getattr(case, each.name) != getattr(usual, each.name) for each in fields(Case))
+    assert all(getattr(case, field.name) != getattr(usual, field.name) for field in fields(Case))
 
 
 def test_an_unknown_name_is_reported_once_for_all_grids() -> None:

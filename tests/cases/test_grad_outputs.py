@@ -90,8 +90,8 @@ def test_few_rows_are_lost_where_portions_of_them_are_added_in_bfloat16(
     rows: int, at_once: int, backwards: bool
 ) -> None:
     _, _, dy = drawn("few_rows", dtype="bfloat16", shape=(rows, 2))
-    portions = [each for each in dy.split(at_once) if bool(each.any())]
-    assert [int(each.any(-1).sum()) for each in portions] == [1] * 5
+    portions = [part for part in dy.split(at_once) if bool(part.any())]
+    assert [int(part.any(-1).sum()) for part in portions] == [1] * 5
     total = torch.zeros(2, dtype=torch.bfloat16)
     for portion in reversed(portions) if backwards else portions:
         total = total + portion.sum(0)
@@ -112,8 +112,10 @@ def weight_and_bias(name: str, hidden: int = 8) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("hidden", [8, 1, 0])
 def test_only_nan_parameters_are_not_finite(name: str, hidden: int) -> None:
-    missing = [int(each.isnan().sum()) for each in weight_and_bias(name, hidden)]
-    assert missing == [int(name == f"nan_{each}" and hidden > 0) for each in ("weight", "bias")]
+    missing = [int(parameter.isnan().sum()) for parameter in weight_and_bias(name, hidden)]
+    assert missing == [
+        int(name == f"nan_{parameter}" and hidden > 0) for parameter in ("weight", "bias")
+    ]
 
 
 def test_weights_are_as_their_names_say_and_biases_as_usual() -> None:

@@ -98,9 +98,9 @@ def test_another_seed_draws_other_inputs() -> None:
 
 
 def test_all_tensors_are_random_and_no_two_are_the_same() -> None:
-    flat = [each.flatten() for each in make_inputs(replace(CASE, shape=(1, 33))).tensors]
+    flat = [tensor.flatten() for tensor in make_inputs(replace(CASE, shape=(1, 33))).tensors]
     assert len(flat) == 4
-    assert all(each.std() > 0.5 for each in flat)
+    assert all(tensor.std() > 0.5 for tensor in flat)
     for index, one in enumerate(flat):
         assert all(not torch.equal(one, other) for other in flat[:index])
 

@@ -76,7 +76,7 @@ def test_a_case_gets_the_layout_it_names_on_its_device(layout: str) -> None:
     assert found.x.stride() == LAYOUTS[layout](torch.zeros(CASE.shape)).stride()
     # on the device without memory: a copy to a device would close the gaps between elements
     elsewhere = make_inputs(replace(CASE, device="meta", layout=layout))
-    assert {each.device.type for each in elsewhere.tensors} == {"meta"}
+    assert {tensor.device.type for tensor in elsewhere.tensors} == {"meta"}
     assert elsewhere.x.stride() == found.x.stride()
 
 

@@ -31,14 +31,16 @@ def test_a_preset_names_only_what_exists(name: str) -> None:
     sweep = load_preset(name)
     planned = expand(
         sweep,
-        implementations={each.name: each.devices for each in implementations.ALL},
+        implementations={
+            implementation.name: implementation.devices for implementation in implementations.ALL
+        },
         names=NAMED,
         devices=dict.fromkeys(DEVICES),
     )
     assert planned
     assert sweep.description
     named = {plan.case.implementation for plan in planned}
-    assert named <= {each.name for each in implementations.ALL}
+    assert named <= {implementation.name for implementation in implementations.ALL}
     assert len({plan.case.id for plan in planned}) == len(planned)
 
 

@@ -153,7 +153,7 @@ def test_each_file_in_a_sentence_exists() -> None:
     )
     shown = {code for _, code in inline_code() if paths.fullmatch(code)}
     assert shown
-    assert [each for each in sorted(shown) if not [*ROOT.glob(each)]] == []
+    assert [path for path in sorted(shown) if not [*ROOT.glob(path)]] == []
 
 
 def test_each_constant_in_a_sentence_exists() -> None:

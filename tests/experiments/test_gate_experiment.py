@@ -38,7 +38,7 @@ def repository(gates: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def kinds(answer: dict[str, Any]) -> dict[str, str]:
-    return {each["case"]["implementation"]: each["kind"] for each in answer["changes"]}
+    return {change["case"]["implementation"]: change["kind"] for change in answer["changes"]}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_ab_fails_for_planted_changes_only(repository: Any, planted: str, kind: 
 
 def test_all_that_is_planted_is_a_task_of_each_gate(gates: Any) -> None:
     tasks = gates.tasks_of("quiet", ("ab", "check"), 2, 1)
-    planted = [(each.gate, each.planted) for each in tasks]
+    planted = [(task.gate, task.planted) for task in tasks]
     assert planted.count(("ab", "nothing")) == planted.count(("check", "nothing")) == 2
     for gate in ("ab", "check"):
         assert {(gate, what) for what, _ in (*gates.SLOWER[gate], *gates.WRONG)} <= {*planted}

@@ -15,7 +15,7 @@ from harness.run.integrity import process_state_restored
 from implementations import find
 from implementations.contract import LayerNormFunction
 
-PEERS = {each.name: each for each in PEER_CHECKS}
+PEERS = {peer_check.name: peer_check for peer_check in PEER_CHECKS}
 MUTANTS = {each.name: each for each in WRONG}
 
 every_peer = pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_peer_rejects_a_mutant(peer: str, dtype: str, mutant: str) -> None:
 
 def test_every_peer_accepts_some_mutant() -> None:
     def first(peer: PeerCheck) -> Mutant | None:
-        return next((each for each in WRONG if accepts(peer, each.fresh(), "float32")), None)
+        return next((mutant for mutant in WRONG if accepts(peer, mutant.fresh(), "float32")), None)
 
     assert [peer.name for peer in PEER_CHECKS if first(peer) is None] == []
 

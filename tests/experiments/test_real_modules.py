@@ -68,7 +68,7 @@ def test_every_reading_is_used_once_and_says_something() -> None:
         Path(load("readings").__file__ or "").parent / "readings"
     )
     assert len(readings) > 400
-    assert all(bool(each.computes) != bool(each.skip) for each in readings.values())
+    assert all(bool(reading.computes) != bool(reading.skip) for reading in readings.values())
 
 
 def verdict(outcome: str, **more: Any) -> dict[str, Any]:

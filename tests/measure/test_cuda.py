@@ -109,7 +109,7 @@ def test_a_call_is_recorded_on_its_own_stream_and_in_its_own_pool(
     assert set(used) == {*gpu.streams[1:]}
     assert len(gpu.streams) == 2
     assert gpu.current is gpu.default
-    assert [each.pools for each in gpu.graphs] == [(POOL,)]
+    assert [graph.pools for graph in gpu.graphs] == [(POOL,)]
 
 
 def test_a_recording_starts_after_earlier_work(gpu: Gpu, device: CudaDevice) -> None:

@@ -147,7 +147,7 @@ def test_a_call_that_waits_for_the_device_is_soon_not_blocked(gpu: Gpu, device: 
     assert len(gpu.slept) == 3
     assert sum(gpu.blocks_s()) < 3e-3
     assert readings[-1].launch_s == pytest.approx(220 * US)
-    assert all(each.wall_s >= 210 * US - NEAR for each in readings)
+    assert all(reading.wall_s >= 210 * US - NEAR for reading in readings)
 
 
 def test_a_timed_call_is_not_kept_alive(gpu: Gpu, device: CudaDevice) -> None:

@@ -76,9 +76,9 @@ def environment() -> Environment:
 
 
 def test_every_required_field_is_read(environment: Environment) -> None:
-    for each in fields(environment):
-        if each.name not in OPTIONAL | {"gpus"}:
-            assert getattr(environment, each.name), each.name
+    for field in fields(environment):
+        if field.name not in OPTIONAL | {"gpus"}:
+            assert getattr(environment, field.name), field.name
 
 
 def test_installed_packages_have_their_versions(

@@ -35,7 +35,7 @@ def wobbling() -> FakeDevice:
 
 
 def arm_of(sampled: Sampled, role: ArmRole) -> Arm:
-    return next(each for each in latency_of(sampled).arms if each.role is role)
+    return next(arm for arm in latency_of(sampled).arms if arm.role is role)
 
 
 def epochs_of(sampled: Sampled) -> int:
@@ -97,7 +97,7 @@ def test_settings_are_recorded_with_the_result() -> None:
     assert latency.allocation is Allocation.STEADY
     assert latency.cache is Cache.WARM
     assert (latency.processes, latency.reference) == (1, "reference")
-    assert {each.name for each in latency.arms} == {"subject", "reference", "copy"}
+    assert {arm.name for arm in latency.arms} == {"subject", "reference", "copy"}
 
 
 def test_the_condition_is_recorded_before_and_after() -> None:
@@ -119,7 +119,7 @@ def test_the_launch_time_is_recorded() -> None:
 def rounds_of(device: FakeDevice, sampled: Sampled) -> list[tuple[str, ...]]:
     """Names in the order they were sampled, round by round; the warm-up is left out."""
     names = [name for name, _ in device.sampled]
-    count = sum(len(each.wall_s) for each in latency_of(sampled).arms)
+    count = sum(len(arm.wall_s) for arm in latency_of(sampled).arms)
     return [tuple(names[at : at + 3]) for at in range(len(names) - count, len(names), 3)]
 
 
@@ -128,16 +128,16 @@ def test_every_arm_is_sampled_once_per_round_in_changing_order() -> None:
     sampled = measure(device)
     rounds = rounds_of(device, sampled)
     assert len(rounds) >= 4 * ROOMY.min_epochs
-    assert all(set(each) == set(TIMES_S) for each in rounds)
+    assert all(set(round) == set(TIMES_S) for round in rounds)
     assert len(set(rounds)) == 6
-    counts = {tuple(Counter(each.epochs).items()) for each in latency_of(sampled).arms}
+    counts = {tuple(Counter(arm.epochs).items()) for arm in latency_of(sampled).arms}
     assert len(counts) == 1
 
 
 def test_sampling_and_warming_times_add_up() -> None:
     device = FakeDevice(waiting_ratio=1.5)
     sampled = measure(device)
-    walls = sum(sum(each.wall_s) * each.calls_per_sample for each in latency_of(sampled).arms)
+    walls = sum(sum(arm.wall_s) * arm.calls_per_sample for arm in latency_of(sampled).arms)
     assert sampled.sampling_s == pytest.approx(walls)
     assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
     assert 0 < sampled.warming_s < sampled.sampling_s

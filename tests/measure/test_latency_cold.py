@@ -114,8 +114,8 @@ def test_cold_results_are_held_for_one_turn(cache: Cache, copies: int, held: int
 def test_the_caches_are_overwritten_before_every_sample() -> None:
     device = FakeDevice()
     latency = latency_of(measure(device, cache=Cache.FLUSHED))
-    samples = sum(len(each.wall_s) for each in latency.arms)
-    assert {each.calls_per_sample for each in latency.arms} == {1}
+    samples = sum(len(arm.wall_s) for arm in latency.arms)
+    assert {arm.calls_per_sample for arm in latency.arms} == {1}
     timed = device.sampled[-2 * samples :]
     assert {name for name, _ in timed[::2]} == {"evict"}
     assert all(name in {"subject", "reference", "copy"} for name, _ in timed[1::2])

@@ -36,7 +36,9 @@ def of_arm(latency: Latency, role: ArmRole) -> tuple[float, ...]:
 
 
 def advice(sampled: Sampled) -> str | None:
-    found = (each.advice for each in sampled.warnings if each.kind is WarningKind.OTHER_THREADS)
+    found = (
+        warning.advice for warning in sampled.warnings if warning.kind is WarningKind.OTHER_THREADS
+    )
     return next(found, None)
 
 
@@ -124,7 +126,7 @@ def record_of(sampled: Sampled) -> Record:
 
 
 def test_one_process_with_other_threads_decides_the_clock_of_all() -> None:
-    alone, handed = (record_of(handing_over(each)) for each in ({}, {"subject": 9e-6}))
+    alone, handed = (record_of(handing_over(seconds)) for seconds in ({}, {"subject": 9e-6}))
     joined = merged([alone, handed, alone], ROOMY)
     assert joined.latency is not None
     assert joined.latency.clock is Clock.PROCESS_CPU

@@ -75,7 +75,7 @@ def test_the_faster_of_two_copies_is_kept(copy_s: float, kept: str) -> None:
     times_s = {**TIMES_S, "copy": copy_s, "other copy": 2e-6}
     device = FakeDevice(lambda name, _: times_s[name])
     sampled = measure(device, ("subject", "reference", "copy", "other copy"))
-    assert [each.name for each in latency_of(sampled).arms] == ["subject", "reference", kept]
+    assert [arm.name for arm in latency_of(sampled).arms] == ["subject", "reference", kept]
     assert latency_of(sampled).ceiling_ratio == pytest.approx(times_s[kept] / 3e-6)
 
 

@@ -37,7 +37,7 @@ def warnings(
 
 def advice(sampled: Sampled, kind: WarningKind) -> str | None:
     """Return the advice of a warning of that kind, or None if there is none."""
-    return next((each.advice for each in sampled.warnings if each.kind is kind), None)
+    return next((warning.advice for warning in sampled.warnings if warning.kind is kind), None)
 
 
 def test_a_calm_measurement_has_no_warning() -> None:
@@ -191,7 +191,7 @@ def test_the_state_of_the_machine_may_have_a_warning(
     condition: dict[str, Any], kind: WarningKind | None
 ) -> None:
     found = warnings(after=DeviceState(**condition))
-    assert [each.kind for each in found] == ([] if kind is None else [kind])
+    assert [warning.kind for warning in found] == ([] if kind is None else [kind])
 
 
 def test_a_device_that_was_throttled_before_and_after_names_each_reason_once() -> None:
@@ -253,6 +253,6 @@ def test_warnings_read_as_in_the_golden_file() -> None:
         WarningKind.MEMORY_NOT_COUNTED,
         WarningKind.NOT_COUNTED,
     }
-    assert {each.kind for each in found} == {*WarningKind} - elsewhere
-    text = "\n".join(f"{each.kind}: {each.advice}" for each in found)
+    assert {warning.kind for warning in found} == {*WarningKind} - elsewhere
+    text = "\n".join(f"{warning.kind}: {warning.advice}" for warning in found)
     assert_golden(text, Path(__file__).parent / "golden" / "warnings.txt")

@@ -122,7 +122,7 @@ def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)  # at the same time: importing torch takes longest
     ]
-    answers = [each.communicate() for each in started]
+    answers = [process.communicate() for process in started]
     assert [stderr for _, stderr in answers] == ["", ""]  # the profiler prints nothing
     counted, other = (json.loads(stdout) for stdout, _ in answers)
     assert counted == other

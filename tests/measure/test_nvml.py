@@ -85,15 +85,15 @@ def test_a_gpu_that_cannot_be_found_has_no_condition(
 def test_a_field_that_cannot_be_read_is_none_and_the_others_are_read(
     fake: Nvml, question: str
 ) -> None:
-    fake.fails = {each for each in fake.answers if each.startswith(question)}
+    fake.fails = {answer for answer in fake.answers if answer.startswith(question)}
     condition = read_condition(UUID)
     unknown = {
-        each.name
-        for each in fields(DeviceState)
-        if getattr(condition, each.name) != getattr(FULL, each.name)
+        field.name
+        for field in fields(DeviceState)
+        if getattr(condition, field.name) != getattr(FULL, field.name)
     }
     assert unknown == set(QUESTIONS[question].split())
-    assert {getattr(condition, each) for each in unknown} == {None}
+    assert {getattr(condition, field) for field in unknown} == {None}
     assert (fake.opened, fake.open) == (1, 0)
 
 
@@ -209,4 +209,4 @@ def test_nothing_is_ever_set(fake: Nvml) -> None:
 
 
 def test_the_fake_has_only_functions_of_the_binding(fake: Nvml) -> None:
-    assert [each for each in fake.answers if not hasattr(pynvml, each)] == []
+    assert [answer for answer in fake.answers if not hasattr(pynvml, answer)] == []

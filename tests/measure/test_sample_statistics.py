@@ -85,7 +85,7 @@ def test_t_quantiles_are_those_of_the_printed_tables(degrees: int, expected: flo
 
 
 def test_an_estimate_is_the_median_with_a_t_interval_of_the_logarithms() -> None:
-    values = [math.exp(each) for each in (1.0, 2.0, 4.0)]
+    values = [math.exp(factor) for factor in (1.0, 2.0, 4.0)]
     half = 1.027 * 4.303 * stdev([1.0, 2.0, 4.0]) / math.sqrt(3)
     found = median_estimate(values)
     assert found.value == pytest.approx(math.exp(2.0))
@@ -112,7 +112,7 @@ def test_one_epoch_leaves_the_interval_unbounded() -> None:
 
 @given(st.lists(durations, min_size=1, max_size=20), st.floats(1e-3, 1e3))
 def test_scaling_all_samples_scales_the_estimate(values: list[float], factor: float) -> None:
-    plain, scaled = median_estimate(values), median_estimate([each * factor for each in values])
+    plain, scaled = median_estimate(values), median_estimate([value * factor for value in values])
     assert scaled.value == pytest.approx(plain.value * factor, rel=1e-9)
     if len(values) > 1 and plain.high < 1e200:
         assert scaled.low == pytest.approx(plain.low * factor, rel=1e-6)
@@ -122,7 +122,7 @@ def test_scaling_all_samples_scales_the_estimate(values: list[float], factor: fl
 def test_a_ratio_is_taken_epoch_by_epoch() -> None:
     # a machine that slows down for everything at once: the ratio does not see it
     drift = [1.0, 2.0, 4.0, 8.0]
-    found = estimate(ratios([3.0 * each for each in drift], drift))
+    found = estimate(ratios([3.0 * value for value in drift], drift))
     assert found.value == pytest.approx(3.0)
     assert found.low == pytest.approx(3.0)
     assert found.high == pytest.approx(3.0)

@@ -110,7 +110,7 @@ def test_samples_with_a_clock_set_back_are_dropped_with_a_warning() -> None:
     clean = latency_of(measure(FakeDevice()))
     sampled = measure(FakeDevice(set_by_s=setting_back(100, 140)))
     assert latency_of(sampled).per_call_s.value == pytest.approx(clean.per_call_s.value)
-    assert min(min(each.wall_s) for each in latency_of(sampled).arms) > 0
+    assert min(min(arm.wall_s) for arm in latency_of(sampled).arms) > 0
     (warning,) = sampled.warnings
     assert warning.kind is WarningKind.CLOCK_STEPPED
     assert "2 samples" in warning.advice
@@ -121,7 +121,7 @@ def test_a_clock_set_back_in_the_warm_up_does_not_change_the_samples(
     reading: int,
 ) -> None:
     sampled = measure(FakeDevice(set_by_s=setting_back(reading)))
-    calls = {each.name: each.calls_per_sample for each in latency_of(sampled).arms}
+    calls = {arm.name: arm.calls_per_sample for arm in latency_of(sampled).arms}
     assert calls == {name: round(SAMPLE_S / call_s) for name, call_s in TIMES_S.items()}
 
 

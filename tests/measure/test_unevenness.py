@@ -133,5 +133,5 @@ def test_the_drift_of_the_machine_is_not_uneven() -> None:
 
 
 def test_without_epochs_nothing_is_compared() -> None:
-    empty = [replace(each, wall_s=(), epochs=()) for each in arms_of(*np.ones((2, 1, 1)))]
+    empty = [replace(arm, wall_s=(), epochs=()) for arm in arms_of(*np.ones((2, 1, 1)))]
     assert unevenness(empty, cpu=False, least=LEAST) == (None, False)

@@ -14,7 +14,7 @@ def ratio_of(computed: float, exact: float, bound: float) -> BoundRatio:
     """One element of a float16 output."""
     ratio = BoundRatio("dx", torch.float16)
     high, allowed, value = (
-        torch.tensor([[each]], dtype=torch.float64) for each in (exact, bound, computed)
+        torch.tensor([[values]], dtype=torch.float64) for values in (exact, bound, computed)
     )
     ratio.add(value, (high, torch.zeros((), dtype=torch.float64)), allowed)
     return ratio

@@ -50,12 +50,18 @@ def test_the_line_is_above_the_bound_of_every_element_and_near_the_largest(
 def test_a_line_ends_at_the_condition_limit() -> None:
     limit = condition_limit("one_pass", 18.0, 2.0**-24)
     below, above = (
-        largest_error_ulp("one_pass", "tree", 1024, each, statistics="float32", dtype="float32")
-        for each in (limit * 0.99, limit * 1.01)
+        largest_error_ulp(
+            "one_pass", "tree", 1024, condition_number, statistics="float32", dtype="float32"
+        )
+        for condition_number in (limit * 0.99, limit * 1.01)
     )
     assert below < float("inf") == above
 
 
 def test_no_implementation_has_fewer_lanes_than_a_line_of_blocks_assumes() -> None:
-    lanes = [each.lanes for each in ALL if each.reduction is Reduction.BLOCKS]
-    assert all(each >= COMPILED_LANES for each in lanes)
+    lanes = [
+        implementation.lanes
+        for implementation in ALL
+        if implementation.reduction is Reduction.BLOCKS
+    ]
+    assert all(lane >= COMPILED_LANES for lane in lanes)

@@ -105,7 +105,7 @@ def bound_at(found: ErrorBound, condition: float, hidden: int = 64) -> Tensor:
     """Bounds of y for a row of that condition number: deviations of 1 about a mean."""
     comb = torch.ones(1, hidden, dtype=torch.float64)
     comb[:, ::2] = -1
-    ones, zeros = (torch.full((hidden,), each, dtype=torch.float64) for each in (1.0, 0.0))
+    ones, zeros = (torch.full((hidden,), value, dtype=torch.float64) for value in (1.0, 0.0))
     exact = double_double(comb + (condition**2 - 1) ** 0.5, ones, zeros, 0.0, None)
     return found.y(exact, ones, zeros, 0.0, torch.float32)
 
@@ -213,7 +213,9 @@ def test_nan_and_subnormal_dy_count_and_negative_zero_does_not() -> None:
 
 def test_few_addends_of_a_tree_meet_no_more_roundings_than_it_has_levels() -> None:
     dy = thirds(4000) + 1 / 3
-    tree, running = (column_bounds(dy, each) for each in (Reduction.TREE, Reduction.SEQUENTIAL))
+    tree, running = (
+        column_bounds(dy, reduction) for reduction in (Reduction.TREE, Reduction.SEQUENTIAL)
+    )
     assert bool((tree["dbias"] * 50 < running["dbias"]).all())
 
 

@@ -32,7 +32,7 @@ def run(implementation: Implementation, inputs: Inputs, case: Case) -> Outputs:
         return Outputs(y)
     assert inputs.weight is not None
     assert inputs.bias is not None
-    leaves = [each.clone().requires_grad_() for each in (inputs.x, inputs.weight, inputs.bias)]
+    leaves = [tensor.clone().requires_grad_() for tensor in (inputs.x, inputs.weight, inputs.bias)]
     x, weight, bias = leaves
     y = implementation(x, case.normalized_shape, weight, bias, case.eps)
     return Outputs(y.detach(), *torch.autograd.grad(y, leaves, inputs.dy))
@@ -130,7 +130,7 @@ def test_uncentred_sums_of_the_backward_exceed_the_bound_of_centred_ones(hidden:
 
 
 def _ratio_of_dx(errors: Errors) -> float:
-    return next(each.bound_ratio or 0.0 for each in errors.outputs if each.output == "dx")
+    return next(output.bound_ratio or 0.0 for output in errors.outputs if output.output == "dx")
 
 
 def test_a_bound_does_not_depend_on_the_block_that_a_row_is_in(

@@ -37,7 +37,7 @@ def test_a_forward_returns_only_y() -> None:
 def test_a_backward_gives_the_gradients_that_autograd_gives(case: Case) -> None:
     inputs = make_inputs(case)
     outputs = run_once(good, case, inputs)
-    leaves = [each.detach().requires_grad_() for each in inputs.tensors[:-1]]
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs.tensors[:-1]]
     expected = torch.autograd.grad(good(leaves[0], (6,), *leaves[1:]), leaves, inputs.dy)
     assert all(map(torch.equal, (outputs.dx, outputs.dweight, outputs.dbias), expected))
     assert not outputs.y.requires_grad
@@ -131,7 +131,7 @@ def test_a_bound_call_is_guarded_too(bound: Callable[..., Callable[[], object]])
 def test_binding_leaves_the_inputs_without_gradient() -> None:
     inputs = make_inputs(BACKWARD)
     bind(good, BACKWARD, inputs.tensors)()
-    assert not any(each.requires_grad for each in inputs.tensors)
+    assert not any(tensor.requires_grad for tensor in inputs.tensors)
     assert inputs.x.grad is None
 
 

@@ -30,9 +30,9 @@ def backward_outputs(dtype: str = "float32") -> Outputs:
 def test_exact_gradients_have_no_error(dtype: str) -> None:
     case = comb_case(dtype, Direction.BACKWARD)
     errors = measure(backward_outputs(dtype), comb_inputs(case, dy=ONES), case)
-    assert [each.output for each in errors.outputs] == ["y", "dx", "dweight", "dbias"]
-    assert [each.elements for each in errors.outputs] == [8, 8, 4, 4]
-    assert all(each.scaled_max_ulp == 0 for each in errors.outputs)
+    assert [output.output for output in errors.outputs] == ["y", "dx", "dweight", "dbias"]
+    assert [output.elements for output in errors.outputs] == [8, 8, 4, 4]
+    assert all(output.scaled_max_ulp == 0 for output in errors.outputs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -44,11 +44,13 @@ def test_a_gradient_three_ulp_off_is_measured_as_three_ulp(
     outputs = backward_outputs(dtype)
     changed = getattr(outputs, output)
     changed.view(-1)[0] += 3 * scale * torch.finfo(changed.dtype).eps
-    errors = {
-        each.output: each for each in measure(outputs, comb_inputs(case, dy=ONES), case).outputs
-    }
+    errors = {row.output: row for row in measure(outputs, comb_inputs(case, dy=ONES), case).outputs}
     assert errors[output].scaled_max_ulp == 3
-    assert all(each.scaled_max_ulp == 0 for name, each in errors.items() if name != output)
+    assert all(
+        output_errors.scaled_max_ulp == 0
+        for name, output_errors in errors.items()
+        if name != output
+    )
 
 
 @pytest.mark.parametrize("output", ["dx", "dweight", "dbias"])
@@ -71,7 +73,7 @@ def test_a_column_without_gradient_does_not_hide_a_wrong_one(dtype: str) -> None
         assert gradient is not None
         gradient[0] = 0
         gradient[1] = 77
-    errors = {each.output: each for each in measure(outputs, inputs, case).outputs}
+    errors = {output.output: output for output in measure(outputs, inputs, case).outputs}
     for name in ("dweight", "dbias"):
         assert errors[name].bound_ratio is not None
         assert not errors[name].bound_ratio <= 1
@@ -81,7 +83,7 @@ def test_a_column_without_gradient_must_be_exactly_zero() -> None:
     case = comb_case("float64", Direction.BACKWARD)
     inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
     outputs = backward_outputs("float64")
-    errors = {each.output: each for each in measure(outputs, inputs, case).outputs}
+    errors = {output.output: output for output in measure(outputs, inputs, case).outputs}
     assert errors["dbias"].bound_ratio == inf  # it says 2 there
 
 
@@ -104,5 +106,5 @@ def test_only_gradients_of_existing_parameters_are_compared(
     if "dbias" not in expected:
         inputs, outputs = replace(inputs, bias=None), replace(outputs, dbias=None)
     found = measure(outputs, inputs, case).outputs
-    assert [each.output for each in found] == expected
-    assert all(each.scaled_max_ulp == 0 for each in found)
+    assert [row.output for row in found] == expected
+    assert all(row.scaled_max_ulp == 0 for row in found)

@@ -39,11 +39,11 @@ def drawn(distribution: str, dtype: str, hidden: int, eps: float) -> list[Tensor
         direction=Direction.BACKWARD,
         eps=eps,
     )
-    return [each.double() for each in make_inputs(case).tensors]
+    return [tensor.double() for tensor in make_inputs(case).tensors]
 
 
 def flat(rows: list[list[Fraction]]) -> list[Fraction]:
-    return [each for row in rows for each in row]
+    return [value for row in rows for value in row]
 
 
 def largest_error(
@@ -63,8 +63,8 @@ def largest_errors(
 ) -> dict[str, Fraction]:
     """Largest error of each output over the scale of its row or column."""
     rows, columns = range(len(exact.mean)), range(len(weight))
-    sizes = [Fraction(each) for each in weight.abs().tolist()]
-    rms = [Fraction(each) for each in (dy * weight).square().mean(-1).sqrt().tolist()]
+    sizes = [Fraction(value) for value in weight.abs().tolist()]
+    rms = [Fraction(value) for value in (dy * weight).square().mean(-1).sqrt().tolist()]
     norms = {
         # the normalised value is off by a share of its row's size, 1, where it is near 0 too
         "dweight": dy.square().sum(0).sqrt().tolist(),
@@ -99,7 +99,7 @@ def condition(exact: ExactLayerNorm, eps: float) -> Fraction:
     squares = (
         (m * m + v) / (v + Fraction(eps)) for m, v in zip(exact.mean, exact.variance, strict=True)
     )
-    return max(Fraction(1), *(Fraction(float(each) ** 0.5) for each in squares))
+    return max(Fraction(1), *(Fraction(float(square) ** 0.5) for square in squares))
 
 
 def is_within_tolerance(
@@ -208,7 +208,7 @@ def test_mean_variance_and_rstd_are_those_of_the_row(function: Oracle) -> None:
     exact = exact_layer_norm(x, weight, bias, 1e-5, dy)
     found = function(x, weight, bias, 1e-5, dy)
     for name in ("mean", "variance", "rstd"):
-        expected = [float(each) for each in getattr(exact, name)]
+        expected = [float(part) for part in getattr(exact, name)]
         # float64 once rounded, or a few times: these only scale errors and bounds
         assert getattr(found, name).flatten().tolist() == pytest.approx(expected, rel=1e-13)
 
@@ -220,7 +220,7 @@ def test_mean_variance_and_rstd_are_those_of_the_row(function: Oracle) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_ulp_comb_has_its_closed_form(dtype: str, hidden: int) -> None:
     x = drawn("ulp_comb", dtype, hidden, 0.0)[0]
-    ones, zeros = (torch.full((hidden,), each, dtype=torch.float64) for each in (1.0, 0.0))
+    ones, zeros = (torch.full((hidden,), value, dtype=torch.float64) for value in (1.0, 0.0))
     found = double_double(x, ones, zeros, 1e-5, None)
     c = 1 / torch.finfo(getattr(torch, dtype)).eps
     deviation = torch.ones(hidden, dtype=torch.float64)
@@ -256,11 +256,11 @@ def test_double_double_neither_overflows_nor_underflows(scale: float, eps: float
     exact = exact_layer_norm(x, weight, bias, eps, dy)
     found = double_double(x, weight, bias, eps, dy)
     error = largest_error(
-        found.y, flat(exact.y), [Fraction(abs(each)) for each in weight.tolist()] * 3
+        found.y, flat(exact.y), [Fraction(abs(value)) for value in weight.tolist()] * 3
     )
     assert error <= DOUBLE_DOUBLE_ERROR * condition(exact, eps)
     assert found.dx is not None
-    expected = [float(each) for each in flat(exact.dx)]
+    expected = [float(value) for value in flat(exact.dx)]
     # dx of the largest x is some 1e-300, where the low part is no longer a normal number
     assert found.dx[0].flatten().tolist() == pytest.approx(expected, rel=1e-12)
 

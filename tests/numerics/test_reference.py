@@ -16,9 +16,9 @@ from harness.records import Case, Direction
 
 def joined(reference: Reference) -> dict[str, Tensor]:
     blocks = list(reference)
-    rows = {name: torch.cat([getattr(each, name)[0] for each in blocks]) for name in ("y", "dx")}
+    rows = {name: torch.cat([getattr(block, name)[0] for block in blocks]) for name in ("y", "dx")}
     sums = {
-        name: torch.cat([getattr(each, name)[0] for each in blocks]).sum(0)
+        name: torch.cat([getattr(block, name)[0] for block in blocks]).sum(0)
         for name in ("dweight", "dbias")
     }
     return rows | sums
@@ -42,7 +42,7 @@ def test_many_small_blocks_give_what_one_large_block_gives(
     whole = Reference(*many_rows)
     monkeypatch.setattr(oracle, "_BLOCK_ELEMENTS", 27)  # three rows: 6 blocks of 3, one of 2
     parts = Reference(*many_rows)
-    assert [(each.start, each.stop) for each in parts][-2:] == [(15, 18), (18, 20)]
+    assert [(part.start, part.stop) for part in parts][-2:] == [(15, 18), (18, 20)]
     monkeypatch.undo()
     assert len(list(whole)) == 1
     one, many = joined(whole), joined(parts)
@@ -78,7 +78,7 @@ def test_a_reference_left_half_way_starts_again_from_the_first_row(
     monkeypatch.setattr(oracle, "_BLOCK_ELEMENTS", 27)
     reference = Reference(*many_rows)
     next(iter(reference))
-    assert [each.start for each in reference] == [0, 3, 6, 9, 12, 15, 18]
+    assert [block.start for block in reference] == [0, 3, 6, 9, 12, 15, 18]
 
 
 def test_a_missing_parameter_is_neutral(many_rows: tuple[Inputs, Case]) -> None:

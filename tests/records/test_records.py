@@ -90,7 +90,7 @@ def test_every_field_of_a_case_shows_in_its_id() -> None:
         {"threads": 2},
         {"seed": 1},
     ]
-    assert set().union(*changes) == {each.name for each in fields(Case)}
+    assert set().union(*changes) == {field.name for field in fields(Case)}
     ids = [CASE.id, *(replace(CASE, **change).id for change in changes)]
     assert len(set(ids)) == len(ids)
 
@@ -138,7 +138,7 @@ def test_the_fingerprint_changes_only_with_what_can_change_speed() -> None:
         {"gpus": (replace(GPU, power_limit_w=200.0),)},
         {"nvml": "580.1"},
     ]
-    assert set().union(*ignored, *seen) == {each.name for each in fields(Environment)}
+    assert set().union(*ignored, *seen) == {field.name for field in fields(Environment)}
     assert {replace(ENVIRONMENT, **change).fingerprint for change in ignored} == {
         ENVIRONMENT.fingerprint
     }

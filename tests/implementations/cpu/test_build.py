@@ -61,7 +61,7 @@ def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         build._built.cache_clear()  # as in the next process
     assert runs(tmp_path) == 1
     # and no temporary file of the compiler
-    assert sorted(each.suffix for each in cache_directory().iterdir()) == ["", ".so"]
+    assert sorted(path.suffix for path in cache_directory().iterdir()) == ["", ".so"]
 
 
 @with_compiler

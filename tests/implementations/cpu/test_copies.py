@@ -49,8 +49,8 @@ def test_it_keeps_a_reference_to_the_source() -> None:
 def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-c++")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for each in (copies._library, build._built):
-        each.cache_clear()
+    for cached in (copies._library, build._built):
+        cached.cache_clear()
     try:
         assert not can_stream()
         with pytest.raises(UnsupportedError, match=r"no-such-c\+\+"):

@@ -128,7 +128,7 @@ def test_a_row_has_the_same_bits_in_any_batch(dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(1, 300_000), (7, 40_000), (3000, 768), (5000, 48)], ids=str)
 def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None:
     x, weight, bias, dy = make_inputs(case(shape, direction=Direction.BACKWARD)).tensors
-    wanted = [each.requires_grad_() for each in (x, weight, bias)]
+    wanted = [tensor.requires_grad_() for tensor in (x, weight, bias)]
     found = []
     for threads in (1, 2):
         torch.set_num_threads(threads)

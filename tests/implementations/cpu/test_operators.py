@@ -35,8 +35,8 @@ def results(
 ) -> list[Tensor]:
     """Return y, and the gradients of those inputs in ``wanted`` that are not None."""
     given = {
-        name: each if each is None else each.detach().requires_grad_(name in wanted)
-        for name, each in of.items()
+        name: tensor if tensor is None else tensor.detach().requires_grad_(name in wanted)
+        for name, tensor in of.items()
     }
     x, weight, bias, dy = given.values()
     assert x is not None
@@ -68,7 +68,7 @@ def test_a_zero_gradient_without_memory_gives_zeros() -> None:
     of = inputs_of((6, 48))
     zero = torch._efficientzerotensor((6, 48))
     _, *gradients = results(of, lay=lambda _: zero)
-    assert [each.count_nonzero().item() for each in gradients] == [0, 0, 0]
+    assert [gradient.count_nonzero().item() for gradient in gradients] == [0, 0, 0]
 
 
 def test_without_a_required_gradient_nothing_is_recorded() -> None:
@@ -94,7 +94,7 @@ def test_the_backward_frees_saved_tensors_and_refuses_changed_ones() -> None:
 
 def test_gradients_can_be_differentiated_again() -> None:
     arguments = [torch.randn(shape, dtype=torch.float64) for shape in ((3, 5), (5,), (5,))]
-    leaves = [each.requires_grad_() for each in arguments]
+    leaves = [argument.requires_grad_() for argument in arguments]
 
     def call(x: Tensor, *parameters: Tensor) -> Tensor:
         return cpu_recentred(x, (5,), *parameters)
@@ -118,13 +118,13 @@ def test_a_mode_and_a_profiler_observe_the_operators_and_change_no_bit(dtype: st
     with Seen() as seen:
         assert same(results(of), plain)
     forward, backward = (
-        f"layernorm_bench::cpu_recentred_{each}" for each in ("forward", "backward")
+        f"layernorm_bench::cpu_recentred_{direction}" for direction in ("forward", "backward")
     )
     assert [name for name in seen.names if "layernorm_bench" in name] == [forward, backward]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         results(of)
     name = "layernorm_bench::cpu_recentred"
-    assert [each.count for each in profile.key_averages() if each.key == name] == [1]
+    assert [event.count for event in profile.key_averages() if event.key == name] == [1]
 
 
 class Seen(TorchDispatchMode):

@@ -52,10 +52,10 @@ every_data = pytest.mark.parametrize("data", SPECIAL.values(), ids=SPECIAL)
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
     (ptx, *_), layout = forward(hidden, itemsize)
-    assert {each.split(".")[-2] for each in accesses(ptx, r"ld\.global")} == {"v4"}
+    assert {access.split(".")[-2] for access in accesses(ptx, r"ld\.global")} == {"v4"}
     threads = 32 * layout.warps
     writes = layout.rows * layout.columns * itemsize // (16 * threads)
-    assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) == max(writes, 1)
+    assert sum(".v4." in access for access in accesses(ptx, r"st\.global")) == max(writes, 1)
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -63,10 +63,10 @@ def test_blocks_of_long_rows_are_read_and_written_16_bytes_at_once(itemsize: int
     for name, tensors in (("sums_of_blocks", 1), ("gradient_sums_of_blocks", 3)):
         (ptx, *_), layout = of_long_rows(name, itemsize)
         reads = layout.columns * itemsize // (16 * 32 * layout.warps)
-        assert sum(".v4." in each for each in accesses(ptx, r"ld\.global")) == tensors * reads
+        assert sum(".v4." in access for access in accesses(ptx, r"ld\.global")) == tensors * reads
     for name, writes in (("normalise_blocks", itemsize), ("gradients_of_blocks", itemsize // 2)):
         (ptx, *_), _ = of_long_rows(name, itemsize)
-        assert sum(".v4." in each for each in accesses(ptx, r"st\.global")) >= writes
+        assert sum(".v4." in access for access in accesses(ptx, r"st\.global")) >= writes
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -142,7 +142,7 @@ def test_data_that_triton_specialises_differently_are_compiled(itemsize: int, da
     for hidden in (1,) if data is ONE_COLUMN else (64, 1000):
         for statistic in ("welford", "recentred"):  # with and without a tree of each thread's own
             code, _ = forward(hidden, itemsize, statistic, data=data)
-            assert not any(".v4." in each for each in accesses(code.ptx, r"ld\.global"))
+            assert not any(".v4." in access for access in accesses(code.ptx, r"ld\.global"))
         assert backward(hidden, itemsize, data=data)[0].ptx
 
 
@@ -155,8 +155,8 @@ def test_kernels_of_long_rows_are_compiled_for_such_data_too(name: str, data: Da
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_no_instruction_flushes_subnormal_numbers_to_zero(itemsize: int) -> None:
-    codes = [forward(512, itemsize, each)[0] for each in STATISTICS]
-    codes += [backward(512, itemsize)[0], *(of_long_rows(each, itemsize)[0] for each in LONG)]
+    codes = [forward(512, itemsize, statistic)[0] for statistic in STATISTICS]
+    codes += [backward(512, itemsize)[0], *(of_long_rows(length, itemsize)[0] for length in LONG)]
     assert not any(".ftz" in code.ptx for code in codes)
 
 
@@ -172,5 +172,5 @@ def test_the_kernel_that_adds_up_parts_is_compiled(itemsize: int) -> None:
 def test_float64_is_computed_in_float64() -> None:
     for hidden in (64, 8192):
         assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
-    for code, _ in (backward(4096, 8), *(of_long_rows(each, 8) for each in LONG)):
+    for code, _ in (backward(4096, 8), *(of_long_rows(length, 8) for length in LONG)):
         assert re.search(r"(add|fma)(\.rn)?\.f64", code.ptx)

@@ -70,8 +70,8 @@ def test_the_recentred_kernel_passes_the_short_verification(
 def test_each_is_within_its_bound_for_all_data(name: str, dtype: str) -> None:
     assert_right(
         *(
-            trial(name, (5, 64), dtype, distribution=each)
-            for each in (DISTRIBUTIONS if dtype == "float32" else COMMON)
+            trial(name, (5, 64), dtype, distribution=distribution)
+            for distribution in (DISTRIBUTIONS if dtype == "float32" else COMMON)
         ),
         trial(name, (2, 1008), dtype),  # read by 16 bytes, the last of which are beyond the row
         trial(name, (3, 7), dtype, direction=Direction.FORWARD, param_dtype="float32"),
@@ -83,10 +83,10 @@ def test_the_recentred_kernel_is_within_its_bound_for_all_arguments(dtype: str) 
     name = "triton_recentred"
     assert_right(
         *(trial(name, shape, dtype) for shape in [(1, 1), (67, 2), (3, 7), (33, 129)]),
-        *(trial(name, (3, 31), dtype, affine=each) for each in Affine),
-        *(trial(name, (3, 31), dtype, eps=each) for each in (0.0, 1e-12, 0.5)),
+        *(trial(name, (3, 31), dtype, affine=affine) for affine in Affine),
+        *(trial(name, (3, 31), dtype, eps=eps) for eps in (0.0, 1e-12, 0.5)),
         *(trial(name, (3, 31), dtype, param_dtype=each) for each in ("float32", "float64")),
-        *(trial(name, (2, 3, 5, 7), dtype, normalized_dims=each) for each in (2, 3)),
+        *(trial(name, (2, 3, 5, 7), dtype, normalized_dims=dims) for dims in (2, 3)),
         trial(name, (5, 33), dtype, direction=Direction.FORWARD),
     )
 

@@ -43,7 +43,7 @@ def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> Non
     x, weight, bias, dy = tensors((6, 33), 33, torch.bfloat16)
     given = (x, weight.float(), bias.double())
     found = gradients(find(name), given, dy, (0, 1, 2))
-    assert [each.dtype for each in found] == [each.dtype for each in given]
+    assert [gradient.dtype for gradient in found] == [tensor.dtype for tensor in given]
 
 
 def test_an_expanded_dy_is_accepted() -> None:
@@ -58,12 +58,12 @@ def test_an_expanded_dy_is_accepted() -> None:
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (2, 0, 3)])
 def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...]) -> None:
     x, weight, bias, dy = tensors(shape, shape[-1])
-    leaves = [each.requires_grad_() for each in (x, weight, bias)]
+    leaves = [tensor.requires_grad_() for tensor in (x, weight, bias)]
     y = find("triton_recentred")(leaves[0], shape[-1:], leaves[1], leaves[2])
     found = torch.autograd.grad(y, leaves, dy)
     assert y.shape == shape
-    assert [each.shape for each in found] == [each.shape for each in leaves]
-    assert all(float(each.abs().sum()) == 0 for each in found)
+    assert [gradient.shape for gradient in found] == [leaf.shape for leaf in leaves]
+    assert all(float(gradient.abs().sum()) == 0 for gradient in found)
 
 
 def test_it_is_traced_whole_by_torch_compile() -> None:
