@@ -30,8 +30,9 @@ class Finding:
 
     kind: str
     """Of WRONG, the contract check that failed, or the status of a failed case; of INACCURATE, the
-    looser bound that holds; of RAISES, the axis of the call; of REMARK, a :class:`RemarkKind`; of
-    LIMIT, "declined", "raised" or "left_out"; of CAUSE, "mistake" or "trigger"."""
+    looser bound that holds; of RAISES, the axis of the call or the contract check; of
+    REMARK, a :class:`RemarkKind`; of LIMIT, "declined", "raised" or "left_out"; of CAUSE, "mistake"
+    or "trigger"."""
     severity: Severity
     text: str
     """For the user; of REMARK and a mistake, the end of a sentence that begins with "it"."""

@@ -23,6 +23,7 @@ from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count
 from harness.run.attempt import Judged, attempt, exact_of
 from harness.verify.cases import PlannedCase, first_case
+from harness.verify.raises import raises_in
 from harness.verify.scope import fitted
 from implementations.contract import Algorithm, Implementation, Reduction
 
@@ -119,6 +120,14 @@ class CaseResults:
         return next((own for own in loosest_first if own.algorithm in needed), implementation)
 
     @property
+    def is_right_on_last_axis(self) -> bool:
+        """Whether every failed case normalises several axes, and others of one axis are right."""
+        one = [trial for trial in self.trials if trial.case.normalized_dims == 1]
+        failed = self.unexplained
+        is_several = all(trial.case.normalized_dims > 1 for trial in failed)
+        return bool(failed) and is_several and any(trial.status in _RIGHT for trial in one)
+
+    @property
     def right_dtypes(self) -> tuple[str, ...]:
         """Dtypes with at least one result that is not wrong, in the order tried."""
         right = [trial for trial in self.trials if trial.status in _RIGHT]
@@ -153,10 +162,7 @@ class CaseResults:
             if trial.status in _REFUSED:
                 kind = "raised" if trial.status is Status.ERROR else "declined"
                 yield limit(kind, trial.case.id, trial.reason)
-        if raised := [trial for trial in self.trials if trial.status is Status.ERROR]:
-            example = f"{raised[0].case.id}: {raised[0].reason}"
-            text = f"raises in {count(len(raised), 'case')}, such as {example}"
-            yield remark(RemarkKind.RAISES, text)
+        yield from raises_in(self.trials)
         if explained := self.explained:
             worst = max(explained, key=_bound_ratio)
             cases = count(len(explained), "case")

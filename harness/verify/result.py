@@ -99,6 +99,8 @@ class Verdict:
     """The known function that it computes instead, such as "RMSNorm"."""
     findings: tuple[Finding, ...] = ()
     """Of failed cases the smallest, smallest first; of causes the best first."""
+    is_right_on_last_axis: bool = False
+    """Whether it is wrong for several normalized axes alone: right with ``--normalized-dims 1``."""
     example: Example | None = None
     """The smallest example of what is wrong; of an inaccurate target, the worst case."""
     counts: tuple[Count, ...] = ()

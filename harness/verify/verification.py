@@ -35,8 +35,10 @@ from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.diagnosis import causes_of
+from harness.verify.find_scope import find_scope
+from harness.verify.raises import merged
 from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.scope import Scope, find_scope, fitted, scope_of, within_scope
+from harness.verify.scope import Scope, fitted, scope_of, within_scope
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 from implementations.native import native
@@ -50,7 +52,7 @@ _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE}
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
 _PLAIN = {"negated": "contiguous", "negated_normal": "shifted_normal"}
-_NEGATED = "ignores the negative bit of a tensor, which torch sets in z.conj().imag, for example"
+_NEGATED = "ignores the negative bit of a tensor, which z.conj().imag has"
 
 
 class TimeBudget:
@@ -176,7 +178,8 @@ class Verification:
             options=self.options.call.as_argument(),
             scope=self.scope,
             instead=self.instead if self.cases.unexplained else None,
-            findings=(*self.cases.findings(), *self.findings),
+            is_right_on_last_axis=self.cases.is_right_on_last_axis,
+            findings=merged((*self.cases.findings(), *self.findings)),
             counts=self.cases.counts(self.dtypes),
             left=self.left,
             strength=self.options.conditions,
@@ -252,7 +255,7 @@ class Verification:
         """
         target, options = self.implementation, self.options
         self.on_case(first_case(target.name, self.dtypes[0], options.device))
-        scope, remarks, self.instead = find_scope(
+        scope, findings, self.instead = find_scope(
             target,
             self.dtypes,
             options.device,
@@ -264,7 +267,7 @@ class Verification:
         self.scope = scope
         self.implementation = within_scope(target, scope)
         self.cases = CaseResults(declarations=running_sum_declarations(self.implementation))
-        self._add(remarks)
+        self._add(findings)
 
     def _first_result(self, dtype: str) -> Outputs | None:
         """Return y of the first case, to be compared with its y after all other calls."""
@@ -346,7 +349,7 @@ class Verification:
             is_missing = (first is None) is not (again is None)
             call = Call(held, case, make_inputs(case))
             if is_missing or (first and again and call.differing(first, again)):
-                text = "the result of the first call changed after later calls"
+                text = "changes the result of its first call in later calls"
                 self._add_violation("first_result_does_not_change", text, dtype)
             per_call_s = self.budget.predicted_s(
                 replace(case, shape=GRADED_SHAPE, normalized_dims=1)

@@ -71,6 +71,11 @@ class NamedFunction(Adapter):
         """The only shape that the function accepts, if it raised for the first width tried."""
         return None if self._width == _WIDTHS[0] else (self._width,)
 
+    @property
+    def required(self) -> set[str]:
+        """Which of the contract's arguments a call cannot leave out."""
+        return {role for role, name in self._roles.items() if name not in self._defaults}
+
     def _call(
         self, x: Tensor, shape: tuple[int, ...], weight: Param, bias: Param, eps: float | None
     ) -> Tensor:

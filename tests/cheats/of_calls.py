@@ -76,7 +76,7 @@ OF_CALLS = (
             "results = {}",
         ),
         run="wrong after it",
-        verify="y shares the memory of an earlier y",
+        verify="returns a y that shares the memory of an earlier y",
         seen=GPU_MODE,
     ),
     Cheat(
@@ -90,7 +90,7 @@ OF_CALLS = (
             "results = {}",
         ),
         run="wrong after it",
-        verify="y shares the memory of an earlier y",
+        verify="returns a y that shares the memory of an earlier y",
         seen=GPU_MODE,
     ),
     Cheat(
@@ -104,7 +104,7 @@ OF_CALLS = (
             "calls = []",
         ),
         run="wrong after it",
-        verify="the result of the first call changed after later calls",
+        verify="changes the result of its first call in later calls",
     ),
     Cheat(
         name="makes x zero when its result is freed, so that the bias alone is right",
@@ -148,7 +148,7 @@ OF_CALLS = (
             """,
         ),
         run="right in a call by itself, wrong in a timed call",
-        verify="y differs in a timed call",
+        verify="gives another y in a timed call",
     ),
     Cheat(
         name="returns a copy of an earlier result for inputs with the same values",
@@ -249,7 +249,7 @@ OF_CALLS = (
             """,
         ),
         run="wrong after it",
-        verify="is right for the usual inputs and wrong for those of seed",
+        verify="for the usual inputs and a wrong one for a new seed",
         seen=SAKANA,
     ),
     Cheat(

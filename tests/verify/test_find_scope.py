@@ -14,13 +14,13 @@ from torch.nn import functional
 from verify_targets import layer_norm
 
 from harness.cases.axes import BACKWARD_CALLS
-from harness.cases.inputs import LAYOUTS
 from harness.records import Affine, Case, Direction, Status
-from harness.records.finding import RemarkKind
+from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run.attempt import attempt
 from harness.verify import verify
 from harness.verify.cases import array_within
-from harness.verify.scope import Scope, find_scope, within_scope
+from harness.verify.find_scope import find_scope
+from harness.verify.scope import Scope, within_scope
 from implementations import CallOptions, UnsupportedError, adopt
 
 EXPANDED = {"expanded_ones", "expanded_number", "expanded_row"}  # gradients with a stride of 0
@@ -40,16 +40,21 @@ def unless(refused: Callable[..., bool]) -> Callable[..., Tensor]:
 
 
 def found(target: Any, *dtypes: str, **chosen: Any) -> tuple[Scope, list[RemarkKind]]:
+    scope, findings = in_full(target, *dtypes, **chosen)
+    return scope, [each.kind for each in findings]
+
+
+def in_full(target: Any, *dtypes: str, **chosen: Any) -> tuple[Scope, tuple[Finding, ...]]:
     options = CallOptions(**chosen)
     implementation = adopt(target, "target", options)
-    scope, remarks, _ = find_scope(
+    scope, findings, _ = find_scope(
         implementation,
         dtypes or ("float32",),
         "cpu",
         options,
         partial(attempt, implementation, is_judged=False),
     )
-    return scope, [each.kind for each in remarks]
+    return scope, findings
 
 
 def test_a_right_function_has_no_limit_but_a_default_eps() -> None:
@@ -89,23 +94,97 @@ def test_ranks_that_it_takes_are_found(ranks: tuple[int, ...]) -> None:
     assert max(scope.taken("normalized_axes")) <= max(ranks)
 
 
-def test_a_limit_has_its_reason() -> None:
-    scope, _ = found(unless(lambda x, *others: x.dim() > 4))
-    assert scope.reasons == ("x of 5 axes: RuntimeError: not this",)
+def no_bias(x: Tensor, shape: Any, weight: Any, eps: float = 1e-5) -> Tensor:
+    return layer_norm(x, shape, weight, None, eps)
 
 
-def test_raising_for_an_empty_x_is_a_remark() -> None:
-    _, remarks = found(unless(lambda x, *others: x.numel() == 0))
-    assert remarks == [RemarkKind.DECLINES_EMPTY]
+def both_required(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    return layer_norm(x, shape, weight.clone(), bias.clone(), eps)
 
 
-def test_raising_for_layouts_is_a_remark() -> None:
-    scope, remarks = found(unless(lambda x, *others: not x.is_contiguous()))
-    assert set(scope.declined["layout"]) < set(LAYOUTS)
-    # the latter only in an x of three axes
-    assert {"transposed", "sequence_first"} <= set(scope.declined["layout"])
-    assert "contiguous" not in scope.declined["layout"]
-    assert set(remarks) == {RemarkKind.DECLINES_LAYOUT}
+def of_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    if x.dim() != 2:
+        raise AssertionError("rows alone")
+    return layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+@pytest.mark.parametrize(
+    ("target", "reasons"),
+    [
+        (unless(lambda x, *_: x.dim() in {1, 5}), ["x of 5 axes (RuntimeError: not this)"]),
+        (unless(lambda x, shape, w, b, eps: eps == 0), ["an eps of 0 (RuntimeError: not this)"]),
+        (
+            unless(lambda x, shape, w, b, eps: w is None and b is not None),
+            ["calls with bias alone (RuntimeError: not this)"],
+        ),
+        (
+            unless(lambda x, shape, *_: len(shape) > 2),
+            ["3 or more normalized axes (RuntimeError: not this)"],
+        ),
+        (of_rows, ["x of 3, 4 or 5 axes (AssertionError: rows alone)", "several normalized axes"]),
+        (
+            both_required,
+            ["calls without weight or bias (AttributeError: 'NoneType' object has no...)"],
+        ),
+        (no_bias, []),  # its signature says so
+    ],
+)
+def test_limits_in_words(target: Callable[..., Tensor], reasons: list[str]) -> None:
+    scope, findings = in_full(target)
+    assert (list(scope.reasons), findings) == (reasons, ())
+
+
+@pytest.mark.parametrize(
+    ("refused", "kinds"),
+    [
+        (lambda x, *_: x.numel() == 0, ["remark: declines an empty x"]),
+        (lambda x, *_: x.is_neg(), ["remark: declines an x that is negated, as z.conj().imag is"]),
+        (lambda x, *_: 0 in x.stride(), ["remark: declines an x that is expanded"]),
+        (lambda x, *_: not x.is_contiguous(), ["raises: x is not contiguous"]),
+        (lambda x, *_: x.stride(-1) > 2, ["raises: x is transposed"]),
+        (lambda x, *_: x.stride(-1) == 2, ["raises: x is a slice of another tensor"]),
+        (lambda x, shape, w, b, eps: b is None, ["raises: no bias is given"]),
+        (lambda x, shape, w, b, eps: w is None, ["raises: no weight is given"]),
+        (
+            lambda x, shape, w, b, eps: w is None and b is None,
+            ["raises: neither weight nor bias is given"],
+        ),
+        (
+            lambda x, shape, w, b, eps: w is None or b is None,
+            ["raises: no weight is given", "raises: no bias is given"],
+        ),
+        (lambda x, *_: x.requires_grad, ["raises: a gradient is computed"]),
+        (
+            lambda x, shape, w, b, eps: w is not None and not w.is_contiguous(),
+            ["remark: declines a weight or bias that is transposed"],
+        ),
+    ],
+)
+def test_what_raises_in_words(refused: Callable[..., bool], kinds: list[str]) -> None:
+    scope, findings = in_full(unless(refused))
+    assert scope.reasons == ()
+    texts = [f"{own.severity}: {own.text}" for own in findings]
+    assert all(map(str.startswith, texts, kinds))
+    assert len(texts) == len(kinds)
+    for own in findings:
+        if own.severity is Severity.RAISES:
+            assert own.evidence[0] == "RuntimeError: not this"
+        else:
+            assert own.text.endswith("(RuntimeError: not this)")
+
+
+def test_what_is_declared_unsupported_is_a_limit() -> None:
+    def strict(x: Tensor, *others: Any) -> Tensor:
+        if not x.is_contiguous() or not x.numel():
+            raise UnsupportedError("needs a contiguous x")
+        return layer_norm(x, *others)
+
+    scope, findings = in_full(strict)
+    assert findings == ()
+    assert scope.reasons == (
+        "an empty x (needs a contiguous x)",
+        "an x that is a slice of another tensor, expanded or transposed (needs a contiguous x)",
+    )
 
 
 class RefusesGradients(torch.autograd.Function):
@@ -142,11 +221,7 @@ def test_combinations_without_a_gradient_are_found_and_left_out_of_the_backward(
     scope, remarks = found(unless_backward(lambda x, weight, bias: weight is None))
     assert scope.declined == {}
     assert scope.declined_backward == {"affine": (Affine.NONE, Affine.BIAS)}
-    assert scope.reasons == (
-        "gradients with neither weight nor bias: RuntimeError: not this",
-        "gradients with bias alone: RuntimeError: not this",
-    )
-    assert (scope.has_gradient, remarks) == (True, [])
+    assert (scope.has_gradient, remarks) == (True, ["affine"])
     case = Case(implementation="", shape=(2, 32), affine=Affine.NONE)
     assert scope.fit(case) == case
     backward = replace(case, direction=Direction.BACKWARD)
@@ -169,7 +244,7 @@ def test_ranks_without_a_gradient_are_found_and_avoided_in_the_backward() -> Non
     scope, remarks = found(target)
     assert (scope.declined, scope.declined_backward) == ({}, {"ndim": (1, 2, 4, 5)})
     assert (scope.has_gradient, remarks) == (True, [])
-    assert "gradients of an x of 4 axes: RuntimeError: not this" in scope.reasons
+    assert scope.reasons == ("gradients of x of 1, 2, 4 or 5 axes (RuntimeError: not this)",)
     ranks.clear()
     limited = within_scope(adopt(target, "target"), scope)
     for direction in (Direction.FORWARD, Direction.BACKWARD):
@@ -188,38 +263,39 @@ def test_raising_for_the_gradients_of_an_empty_x_is_a_remark() -> None:
 
 
 def test_a_target_that_raises_in_every_backward_has_no_gradient() -> None:
-    scope, _ = found(unless_backward(lambda *_: True))
+    scope, findings = in_full(unless_backward(lambda *_: True))
     assert not scope.has_gradient
-    assert scope.declined_backward == {}
-    assert scope.reasons == ("gradients: RuntimeError: not this",)
+    assert (scope.declined_backward, scope.reasons) == ({}, ())
+    assert [own.text for own in findings] == ["a gradient is computed"]
 
 
 @pytest.mark.parametrize(
-    ("refused", "declined"),
+    ("refused", "declined", "text"),
     [
-        (Tensor.is_neg, {"negated_normal"}),
-        (lambda dy: 0 in dy.stride(), EXPANDED),
-        (lambda dy: not dy.is_contiguous(), EXPANDED | {"transposed_normal", "strided_normal"}),
+        (
+            Tensor.is_neg,
+            {"negated_normal"},
+            "declines a dy that is negated, as z.conj().imag is (RuntimeError: not this)",
+        ),
+        (lambda dy: 0 in dy.stride(), EXPANDED, "dy is expanded, as in y.sum().backward()"),
+        (
+            lambda dy: not dy.is_contiguous(),
+            EXPANDED | {"transposed_normal", "strided_normal"},
+            "dy is not contiguous, as in y.sum().backward()",
+        ),
     ],
 )
-def test_raising_for_layouts_of_dy_is_a_remark(
-    refused: Callable[[Tensor], bool], declined: set[str]
+def test_layouts_of_dy_that_raise_are_found(
+    refused: Callable[[Tensor], bool], declined: set[str], text: str
 ) -> None:
     def limited(x: Tensor, *others: Any) -> Tensor:
         y: Tensor = RefusesGradients.apply(layer_norm(x, *others), refused)
         return y
 
-    scope, remarks = found(limited)
+    scope, findings = in_full(limited)
     assert set(scope.declined["grad_output"]) == declined
     assert "layout" not in scope.declined
-    assert set(remarks) == {RemarkKind.DECLINES_LAYOUT}
-
-
-def test_raising_for_layouts_of_parameters_is_a_remark() -> None:
-    strided = unless(lambda x, shape, w, b, eps: w is not None and not w.is_contiguous())
-    scope, remarks = found(strided)
-    assert scope.declined["parameters"] == ("transposed",)
-    assert remarks == [RemarkKind.DECLINES_LAYOUT]
+    assert [own.text for own in findings] == [text]
 
 
 def test_raising_for_mixed_dtypes_is_a_limit() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -17,7 +17,7 @@ from harness.records import Affine, Direction, Status
 from harness.records.finding import RemarkKind
 from harness.run.call import ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call
-from harness.verify.checks.contract_checks import check
+from harness.verify.checks.contract_checks import RaisedInFormError, check
 from harness.verify.scope import InScope, adapter_of, scope_of
 from implementations.targets.from_module import ModuleFunction
 from implementations.targets.module_parameters import own_eps, parameter_names
@@ -26,9 +26,7 @@ __all__ = [
     "accepts_arguments_like_torch",
     "initial_parameters_match_torch",
     "is_unchanged_in_eval_mode",
-    "rejects_parameters_of_wrong_shape",
-    "rejects_parameters_with_fewer_axes",
-    "rejects_wrong_normalized_shape",
+    "rejects_wrong_shapes",
     "uses_its_eps_attribute",
     "uses_its_own_parameters",
 ]
@@ -37,8 +35,22 @@ _SMALL = 1 / 256  # scale of x; its variance is then close to eps, so that eps c
 
 
 @check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
-def rejects_parameters_of_wrong_shape(call: Call) -> str | None:
-    """A weight or bias of another shape raises and is not broadcast."""
+def rejects_wrong_shapes(call: Call) -> str | None:
+    """A weight, bias or normalized_shape whose shape does not fit x raises."""
+    accepted: list[str] = []
+    for accepts in (_wrong_parameters, _wrong_normalized_shapes, _parameters_with_fewer_axes):
+        with suppress(ImplementationError):  # outside the scope
+            accepted += accepts(call)
+    names = [name for name in ("weight", "bias", "normalized_shape") if name in accepted]
+    if not names:
+        return None
+    *first, last = names
+    listed = f"s of {', '.join(first)} and {last}" if first else f" of {last}"
+    return f"does not check the shape{listed}"
+
+
+def _wrong_parameters(call: Call) -> Iterator[str]:
+    """Yield the parameters of which another shape is accepted, by broadcasting."""
     call = call.changed(shape=(4, 6))
     shape = call.case.normalized_shape
     for name, parameter in call.parameters.items():
@@ -49,17 +61,14 @@ def rejects_parameters_of_wrong_shape(call: Call) -> str | None:
             parameter.expand(4, *shape),
         ):
             if wrong.shape != shape and not call.is_refused(shape, **{name: wrong}):
-                of = f"of shape {list(wrong.shape)} for a normalized_shape of {list(shape)}"
-                return f"accepts a {name} {of}"
-    return None
+                yield name
 
 
-@check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
-def rejects_wrong_normalized_shape(call: Call) -> str | None:
-    """A normalized_shape that does not match the last axes of x raises."""
+def _wrong_normalized_shapes(call: Call) -> Iterator[str]:
+    """Yield normalized_shape if one is accepted that does not match the last axes of x."""
     scope = scope_of(call.target)
     if scope.normalized_shape is not None:
-        return None
+        return
     call = call.changed(shape=(4, 6))
     needed = {} if scope.accepts("affine", Affine.NONE) else call.parameters
     for wrong in ((4,), (2, 6), (4, 3), (3, 4, 6)):
@@ -67,23 +76,19 @@ def rejects_wrong_normalized_shape(call: Call) -> str | None:
         parameters |= {name: parameter.new_ones(wrong) for name, parameter in needed.items()}
         is_taken = scope.accepts("normalized_axes", len(wrong))
         if is_taken and not call.is_refused(wrong, **parameters):
-            return f"accepts a normalized_shape of {list(wrong)} for an x of shape [4, 6]"
-    return None
+            yield "normalized_shape"
 
 
-@check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
-def rejects_parameters_with_fewer_axes(call: Call) -> str | None:
-    """With several normalized axes, a weight or bias of fewer axes raises."""
+def _parameters_with_fewer_axes(call: Call) -> Iterator[str]:
+    """Yield the parameters that are accepted with fewer axes than are normalised."""
     call = call.changed(shape=(3, 5, 7), normalized_dims=2)
     shape = call.case.normalized_shape
     if len(call.parameters) < 2 or len(shape) < 2:
-        return None
-    call.outputs()  # a target that declines two axes skips this check
+        return
+    call.outputs()  # a target that declines two axes is not asked
     for name, parameter in call.parameters.items():
         if not call.is_refused(shape, **{name: parameter[0]}):
-            of = f"of shape {list(shape[1:])} for a normalized_shape of {list(shape)}"
-            return f"accepts a weight or bias {of}"
-    return None
+            yield name
 
 
 @check(Direction.FORWARD)
@@ -148,10 +153,10 @@ def _naming(form: str) -> Iterator[None]:
         yield
     except ImplementationError as raised:
         if raised.status is not Status.UNSUPPORTED:
-            raise ImplementationError(raised.status, f"with {form}: {raised.reason}") from raised
+            raise RaisedInFormError(raised, form) from raised
 
 
-@check(Direction.FORWARD)
+@check(Direction.FORWARD, raises_where="the module is in evaluation mode")
 def is_unchanged_in_eval_mode(call: Call) -> str | None:
     """module.eval() changes no result: a LayerNorm has no mode."""
     module = _module_of(call)
@@ -161,7 +166,7 @@ def is_unchanged_in_eval_mode(call: Call) -> str | None:
     function = InScope(module.in_other_mode(), scope_of(call.target))
     other_mode = replace(call, target=replace(call.target, function=function))
     if call.differs(expected, other_mode.outputs()):
-        return "y in evaluation mode differs from y in training mode"
+        return "gives another y in evaluation mode than in training mode"
     return None
 
 
@@ -210,9 +215,9 @@ def uses_its_own_parameters(call: Call) -> str | None:
         expected = copies_of(call.outputs())
         y = _called_as_module(module, made, call.inputs.x, scope.channels_first)
     if y is None or call.differs(expected, Outputs(y=y)):
-        return "called as a module, y does not follow from its own weight, bias and eps"
+        return "gives a y, called as a module, that does not follow from its weight, bias and eps"
     if call.beyond(Outputs(y=y)):
-        return "called as a module, y is wrong"
+        return "gives a wrong y if it is called as a module"
     return None
 
 

@@ -15,6 +15,7 @@ from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run.call import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
+from harness.verify.raises import cause, raises
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
@@ -31,6 +32,7 @@ __all__ = [
     "TAIL",
     "TWO_AXES",
     "ContractCheck",
+    "RaisedInFormError",
     "check",
     "contract_findings",
     "settings_of",
@@ -84,6 +86,8 @@ class ContractCheck:
     settings: tuple[Setting, ...]
     remark: RemarkKind | None
     """The kind of remark that it yields; None if it yields a contract violation."""
+    raises_where: str
+    """Of a call that models make, what follows "it raises where "; empty for other calls."""
 
     @property
     def name(self) -> str:
@@ -104,13 +108,24 @@ CHECKS: list[ContractCheck] = []
 """All checks, in the order in which they are run; those of gradients come last."""
 
 
+class RaisedInFormError(ImplementationError):
+    """The target raised for one form of the call."""
+
+    def __init__(self, raised: ImplementationError, form: str) -> None:
+        super().__init__(raised.status, raised.reason)
+        self.form = form
+
+
 def check(
-    direction: Direction | None, *settings: Setting, remark: RemarkKind | None = None
+    direction: Direction | None,
+    *settings: Setting,
+    remark: RemarkKind | None = None,
+    raises_where: str = "",
 ) -> Callable[[Callable[[Call], str | None]], ContractCheck]:
     """Declare a contract check; :class:`ContractCheck` describes the arguments."""
 
     def declare(find: Callable[[Call], str | None]) -> ContractCheck:
-        declared = ContractCheck(find, direction, settings or (SMALL,), remark)
+        declared = ContractCheck(find, direction, settings or (SMALL,), remark, raises_where)
         CHECKS.append(declared)
         CHECKS.sort(key=lambda known: known.direction is Direction.BACKWARD)
         return declared
@@ -152,8 +167,17 @@ def contract_findings(
             with suppress(_DeclinedError):
                 found[nearest] = _finding(declared, implementation, nearest)
         first = next(filter(None, found.values()), None)
-        if first is not None and first.text not in facts:
-            facts.add(first.text)
+        if first is None:
+            continue
+        fact = first.evidence[0] if first.kind == RemarkKind.RAISES else first.text
+        if fact in facts:
+            continue
+        facts.add(fact)
+        is_always = all(finding is not None for finding in found.values())
+        if declared.raises_where and is_always and first.kind == RemarkKind.RAISES:
+            reason, cases = first.evidence
+            yield raises(declared.name, declared.raises_where, reason, cases, first.dtypes)
+        else:
             yield replace(first, text=first.text + _where(found))
 
 
@@ -171,11 +195,19 @@ def _finding(declared: ContractCheck, implementation: Implementation, case: Case
     except ImplementationError as raised:
         if raised.status is Status.UNSUPPORTED:
             raise _DeclinedError from raised
-        text = f"raises in a call like others that succeed: {raised}"
-        kind, severity = RemarkKind.RAISES, Severity.REMARK
+        return _raised(declared, raised, case.dtype)
     except ContractViolationError as violation:
         text, kind, severity = str(violation), declared.name, Severity.WRONG
     return None if text is None else Finding(kind, severity, text, (case.dtype,))
+
+
+def _raised(declared: ContractCheck, raised: ImplementationError, dtype: str) -> Finding:
+    """Return the remark that a call raises."""
+    of_check = f"in the check {declared.name}"
+    form = f"with {raised.form}" if isinstance(raised, RaisedInFormError) else of_check
+    text = f"raises {form} ({cause(raised.reason)})"
+    evidence = raised.reason, 1
+    return Finding(RemarkKind.RAISES, Severity.REMARK, text, (dtype,), evidence)
 
 
 def _where(found: Mapping[Case, Finding | None]) -> str:

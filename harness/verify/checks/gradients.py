@@ -25,6 +25,7 @@ from harness.verify.checks.contract_checks import (
     TWO_AXES,
     check,
 )
+from harness.verify.raises import cause
 from harness.verify.scope import scope_of
 
 __all__ = [
@@ -60,7 +61,7 @@ def retained_graph_gives_same_gradients(call: Call) -> str | None:
             with suppress(RuntimeError):  # its elements overlap, which is another check's
                 gradient.zero_()  # it is the caller's, and no longer what the graph needs
     if output := call.differs(first, graph.gradients()):
-        return f"{output} changes in a second backward over a retained graph"
+        return f"gives another {output} in a second backward over a retained graph"
     return None
 
 
@@ -69,11 +70,11 @@ def create_graph_gives_same_gradients(call: Call) -> str | None:
     """With create_graph=True, the gradients are the same."""
     for given in call.each_affine():
         if output := given.differs(given.gradients(), given.graph().gradients(create_graph=True)):
-            return f"{output} changes with create_graph=True"
+            return f"gives another {output} with create_graph=True"
     return None
 
 
-@check(Direction.BACKWARD, *EVERY_SETTING)
+@check(Direction.BACKWARD, *EVERY_SETTING, raises_where="gradients are accumulated")
 def backward_accumulates_gradients(call: Call) -> str | None:
     """Two calls of y.backward() double the gradients: autograd adds to .grad."""
     expected = call.gradients()
@@ -82,7 +83,7 @@ def backward_accumulates_gradients(call: Call) -> str | None:
         graph = call.graph(leaves=leaves)
         graph.run_backward()
     if output := call.differs(expected, graph.stored(divisor=2)):
-        return f"{output} of two y.backward() is not twice that of one"
+        return f"does not double {output} in a second y.backward()"
     return None
 
 
@@ -103,14 +104,12 @@ def detects_in_place_changes(call: Call) -> str | None:
         except ImplementationError:
             continue
         if output := call.differs(expected, outputs):
-            return (
-                f"returns a wrong {output}, without an error, if {changed} is changed in place "
-                "between forward and backward"
-            )
+            changes = f"if {changed} is changed in place before the backward"
+            return f"gives a wrong {output}, without an error, {changes}"
     return None
 
 
-@check(Direction.BACKWARD, *EVERY_SETTING)
+@check(Direction.BACKWARD, *EVERY_SETTING, raises_where="several training steps are made")
 def returned_gradients_stay_unchanged(call: Call) -> str | None:
     """No later training step overwrites what an earlier one returned."""
     kept = []
@@ -122,11 +121,15 @@ def returned_gradients_stay_unchanged(call: Call) -> str | None:
         for name in OUTPUTS:
             before, now = getattr(copies, name), getattr(returned, name)
             if before is not None and not torch.equal(before, now):
-                return f"later training steps overwrite a {name} that was returned"
+                return f"overwrites a {name} that it has returned, in a later training step"
     return None
 
 
-@check(Direction.BACKWARD, *EVERY_SETTING)
+@check(
+    Direction.BACKWARD,
+    *EVERY_SETTING,
+    raises_where="two layers run forward before either runs backward",
+)
 def graphs_are_independent(call: Call) -> str | None:
     """If two layers run forward before either runs backward, each gets its own gradients."""
     layers = (call, call.seeded(1))
@@ -135,11 +138,11 @@ def graphs_are_independent(call: Call) -> str | None:
         graphs = [layer.graph() for layer in layers]
         for index in order:
             if name := layers[index].differs(alone[index], graphs[index].gradients()):
-                return f"{name} changes if a second forward runs before the backward"
+                return f"gives another {name} if a second forward runs before the backward"
     return None
 
 
-@check(Direction.BACKWARD, *PATHS)
+@check(Direction.BACKWARD, *PATHS, raises_where="training changes weight and bias")
 def follows_parameter_updates(call: Call) -> str | None:
     """A weight or bias that training changes, in place or through .data, is used as it is now."""
     later = call.seeded(1).inputs
@@ -155,7 +158,7 @@ def follows_parameter_updates(call: Call) -> str | None:
                 (leaves[name] if way == "in place" else leaves[name].data).copy_(new)
         for outputs in (held.graph(leaves=leaves).gradients(), held.forward().outputs()):
             if output := trained.differs(expected, outputs):
-                return f"{output} is that of the old parameters after they were changed {way}"
+                return f"gives {output} of the old parameters after they were changed {way}"
     return None
 
 
@@ -171,7 +174,7 @@ def trains_after_inference_mode(call: Call) -> str | None:
     except ImplementationError as raised:
         return f"raises in training after a call in torch.inference_mode: {raised}"
     if name := call.differs(expected, outputs):
-        return f"{name} changes after a call in torch.inference_mode"
+        return f"gives another {name} after a call in torch.inference_mode"
     return None
 
 
@@ -202,8 +205,9 @@ def second_derivative_exists(call: Call) -> str | None:
     # only the first case is looked at: torch's own has no second derivative without a weight
     given = next(_with_right_gradients(call), None)
     second = None if given is None else _second_derivative(given)
-    is_missing = isinstance(second, ImplementationError)
-    return f"has no second derivative: {second}" if is_missing else None
+    if not isinstance(second, ImplementationError):
+        return None
+    return f"has no second derivative ({cause(second.reason)})"
 
 
 def _with_right_gradients(call: Call) -> Iterator[Call]:

@@ -52,7 +52,7 @@ def is_right_on_unknown_inputs(call: Call) -> str | None:
     known, unknown = call.changed(shape=_SHAPE), call.changed(shape=_SHAPE, seed=seed)
     wrong = unknown.beyond(unknown.outputs())
     for name in sorted(wrong - known.beyond(known.outputs())):
-        return f"{name} is right for the usual inputs and wrong for those of seed {seed}, a new one"
+        return f"gives a right {name} for the usual inputs and a wrong one for a new seed, {seed}"
     return None
 
 
@@ -87,7 +87,7 @@ def _unlike_while_timed(call: Call) -> str | None:
         # a training step does not return y
         whole = outputs if case.direction is Direction.FORWARD else replace(outputs, y=alone.y)
         if name := new.differs(alone, whole):
-            return f"{name} differs in a timed call, after {calls} calls"
+            return f"gives another {name} in a timed call, after {calls} calls"
     return reuse(timed)
 
 
@@ -98,5 +98,5 @@ def normalises_normalised_rows(call: Call) -> str | None:
     x = torch.nn.functional.layer_norm(call.inputs.x.double(), call.case.normalized_shape)
     near = call.on(x=(x * _NEARLY).to(call.inputs.x.dtype))
     if near.beyond(near.outputs()) - call.beyond(call.outputs()):
-        return "y is wrong for rows whose mean is near 0 and whose variance is near 1"
+        return "gives a wrong y for rows whose mean is near 0 and whose variance is near 1"
     return None

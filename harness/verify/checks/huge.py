@@ -61,7 +61,7 @@ def huge_findings(
         try:
             with _memory_limit(memory_bytes, case.device):
                 names = _wrong_outputs(implementation, sized)
-                wrong += [f"{name} is wrong for more than 2^31 - 1 elements" for name in names]
+                wrong += [f"gives a wrong {name} for more than 2^31 - 1 elements" for name in names]
         except ImplementationError as raised:
             if raised.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
                 yield limit("declined", sized.id, raised.reason)

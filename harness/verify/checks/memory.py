@@ -41,7 +41,7 @@ __all__ = [
     "y_shares_no_memory",
 ]
 
-SHARES_EARLIER_Y = "y shares the memory of an earlier y"
+SHARES_EARLIER_Y = "returns a y that shares the memory of an earlier y"
 
 Layout = Callable[[Tensor], Tensor]
 
@@ -55,7 +55,7 @@ def y_shares_no_memory(call: Call) -> str | None:
     first, second = (call.outputs().y for _ in range(2))
     for name, tensor in call.given.items():
         if share_memory(tensor, second):
-            return f"y shares the memory of {name}"
+            return f"returns a y that shares the memory of {name}"
     return SHARES_EARLIER_Y if share_memory(first, second) else None
 
 
@@ -213,7 +213,7 @@ def gradients_do_not_share_dy(call: Call) -> str | None:
     graph.run_backward()  # autograd copies a gradient that is dy itself, but not a view
     for name, leaf in graph.leaves.items():
         if leaf.grad is not None and share_memory(leaf.grad, graph.dy):
-            return f"{name}.grad shares the memory of dy where x has one row"
+            return f"returns a d{name} that shares the memory of dy where x has one row"
     return None
 
 

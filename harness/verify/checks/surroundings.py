@@ -62,7 +62,7 @@ _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 _SPINS = 20_000_000
 
 
-@check(Direction.FORWARD, *EVERY_SETTING)
+@check(Direction.FORWARD, *EVERY_SETTING, raises_where="it is called again")
 def repeated_calls_agree(call: Call) -> str | None:
     """Call 100 returns what call 1 returned, with other calls in between."""
     first = call.outputs()
@@ -77,14 +77,14 @@ def repeated_calls_agree(call: Call) -> str | None:
         again = call.outputs()
         kept.append((again.y, again.y.clone()))
         if number in (2, calls) and call.differs(first, again):
-            return f"call {number} returns another result than call 1, for the same arguments"
+            return f"returns another result in call {number} than in call 1, for equal arguments"
     if other.differs(expected, other.outputs()):
-        return "a result changes after calls with other arguments"
+        return "returns another result after calls with other arguments"
     # bit by bit: no two random inputs have the same LayerNorm
     if torch.equal(first.y, expected.y):
         return "returns the same result for other arguments of the same shape"
     if not all(torch.equal(y, copy) for y, copy in kept):
-        return "later calls overwrite a y that was returned"
+        return "overwrites a y that it has returned, in a later call"
     return None
 
 
@@ -110,7 +110,7 @@ def is_correct_on_several_threads(call: Call) -> str | None:
     try:
         for shape in _SHAPES if call.case.device == "cpu" else ():
             if name := _wrong_on_several_threads(call.changed(shape=shape)):
-                return f"{name} is right on one thread and wrong on {_THREADS}"
+                return f"gives a right {name} on one thread and a wrong one on {_THREADS}"
     finally:
         torch.set_num_threads(before)
     return None
@@ -138,7 +138,7 @@ def is_safe_for_concurrent_callers(call: Call) -> str | None:
     if call.case.device != "cpu" or "cpu" not in call.target.devices:
         return None  # a GPU kernel in an interpreter, which is not thread-safe
     if any(_changes_beside_another_caller(call.changed(shape=shape)) for shape in _LONG_CALLS):
-        return "y changes when a second Python thread calls at the same time"
+        return "gives another y while a second Python thread calls it"
     return None
 
 
@@ -190,7 +190,7 @@ def works_on_the_current_stream(call: Call) -> str | None:
     finally:  # nothing may be freed that another stream still reads
         torch.cuda.synchronize()
     if name := call.differs(expected, found):
-        return f"{name} is computed before the work queued on the current stream is done"
+        return f"computes {name} before the work queued on the current stream is done"
     return None
 
 
@@ -198,10 +198,10 @@ def works_on_the_current_stream(call: Call) -> str | None:
 def records_no_unwanted_graph(call: Call) -> str | None:
     """y requires a gradient only if an input does and gradients are being recorded."""
     if call.on(**call.leaves()).outputs().y.requires_grad:
-        return "y requires a gradient under torch.no_grad()"
+        return "returns a y that requires a gradient under torch.no_grad()"
     with torch.enable_grad():
         if call.y().requires_grad:
-            return "y requires a gradient although no input does"
+            return "returns a y that requires a gradient although no input does"
     return None
 
 
@@ -237,7 +237,7 @@ def _under_autocast(call: Call) -> tuple[Outputs, Outputs] | None:
         return plain, call.outputs()
 
 
-@check(Direction.FORWARD, remark=RemarkKind.AUTOCAST)
+@check(Direction.FORWARD, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
 def keeps_accuracy_under_autocast(call: Call) -> str | None:
     """Under autocast, y is as accurate as before: torch.nn.functional.layer_norm keeps float32."""
     found = _under_autocast(call)
@@ -255,5 +255,5 @@ def is_unchanged_by_modes_of_the_caller(call: Call) -> str | None:
         set_caller_state()
         outputs = call.outputs()
     if name := call.differs(expected, outputs):
-        return f"{name} changes with the default dtype or in the deterministic mode"
+        return f"gives another {name} with another default dtype or in the deterministic mode"
     return None

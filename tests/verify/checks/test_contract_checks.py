@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_a_harmless_effect_is_a_remark(name: str, kind: RemarkKind) -> None:
 
 def test_a_mistake_in_every_setting_names_none() -> None:
     violation = next(contract_findings(mutant("output_buffer_reused"), CASE))
-    assert violation.text == "y shares the memory of an earlier y"
+    assert violation.text == "returns a y that shares the memory of an earlier y"
 
 
 def test_more_settings_than_a_sentence_holds_are_counted() -> None:
@@ -127,7 +128,48 @@ def test_a_call_that_raises_is_a_remark() -> None:
     (remark,) = contract_findings(target(one_shape), CASE)
     assert remark.severity is Severity.REMARK
     assert (remark.kind, remark.dtypes) == (RemarkKind.RAISES, ("float32",))
-    assert remark.text.endswith("RuntimeError: made for one shape")
+    in_check = "in the check sees_new_values_at_old_addresses"
+    assert remark.text == f"raises {in_check} (RuntimeError: made for one shape)"
+
+
+def under_autocast(x: Tensor, *others: Any) -> Tensor:
+    if torch.is_autocast_enabled("cpu"):
+        raise TypeError("halves")
+    return layer_norm(x, *others)
+
+
+class Accumulating(torch.autograd.Function):
+    """The identity; its backward raises if x has a gradient already."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor) -> Tensor:
+        ctx.x = x
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        if ctx.x.grad is not None:
+            raise RuntimeError("second backward")
+        return dy, None
+
+
+@pytest.mark.parametrize(
+    ("function", "where", "reason"),
+    [
+        (under_autocast, "torch.autocast is on", "TypeError: halves"),
+        (
+            lambda x, *others: Accumulating.apply(layer_norm(x, *others), x),
+            "gradients are accumulated",
+            "RuntimeError: second backward",
+        ),
+    ],
+)
+def test_a_call_of_models_that_raises_is_named(
+    function: Callable[..., Tensor], where: str, reason: str
+) -> None:
+    (finding,) = contract_findings(target(function), CASE)
+    assert (finding.severity, finding.text) == (Severity.RAISES, where)
+    assert finding.evidence == (reason, 1)
 
 
 def test_one_finding_of_several_checks_is_yielded_once() -> None:

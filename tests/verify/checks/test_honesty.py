@@ -79,7 +79,9 @@ def test_a_target_that_knows_the_usual_inputs_is_found() -> None:
         return y if torch.equal(x, known) else y * 1.01
 
     found = is_right_on_unknown_inputs(target(knowing, forward_only=True), CASE)
-    assert str(found).startswith("y is right for the usual inputs and wrong for those of seed ")
+    assert str(found).startswith(
+        "gives a right y for the usual inputs and a wrong one for a new seed"
+    )
 
 
 def test_a_target_that_is_wrong_for_all_inputs_is_not_found_here() -> None:
@@ -95,7 +97,7 @@ def test_a_target_that_is_wrong_in_a_timed_call_is_found() -> None:
         return y * 1.01 if next(count) == TIMED + 1 else y
 
     found = is_the_same_while_timed(target(timed, forward_only=True), CASE)
-    assert found == f"y differs in a timed call, after {TIMED} calls"
+    assert found == f"gives another y in a timed call, after {TIMED} calls"
 
 
 def test_reuse_of_results_is_looked_for_in_training_steps_too(
@@ -120,4 +122,4 @@ def test_a_target_that_returns_normalised_rows_as_they_are_is_found(dtype: str) 
         return x.clone() if is_near else layer_norm(x, *others)
 
     found = normalises_normalised_rows(target(lazy, forward_only=True), case_in(dtype))
-    assert found == "y is wrong for rows whose mean is near 0 and whose variance is near 1"
+    assert found == "gives a wrong y for rows whose mean is near 0 and whose variance is near 1"

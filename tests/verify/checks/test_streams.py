@@ -123,7 +123,7 @@ def test_work_on_another_stream_than_the_current_one_is_found(
     found = works_on_the_current_stream(adopt(function, "implementation"), CASE)
     assert (found is None) == (name is None)
     if name is not None:
-        assert str(found).startswith(f"{name} is computed before")
+        assert str(found).startswith(f"computes {name} before")
     assert fake.overwritten == []  # it has waited for everything
 
 

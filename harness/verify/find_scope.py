@@ -1,0 +1,498 @@
+"""Find by calls which part of the contract a target takes, and in which calls it raises.
+
+Each probe tries cases that differ in one thing, and sets a field of the scope by those that raise.
+What models do, such as giving a transposed x, is a finding where it raises; what they hardly do is
+a remark; what the target declares or its signature shows is a limit of its scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import Parameter, signature
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm
+
+from harness.cases.inputs import LAYOUT_OF, LAYOUTS, make_inputs
+from harness.records import Affine, Case, Direction, Status
+from harness.records.finding import Finding, RemarkKind, remark
+from harness.run.attempt import Judged
+from harness.run.call import ImplementationError
+from harness.verify.raises import (
+    A_GRADIENT,
+    EXPANDED,
+    LAID_OUT,
+    NOT_CONTIGUOUS,
+    SLICE,
+    TRANSPOSED,
+    cause,
+    laid_out,
+    layout_of_dy,
+    raises,
+)
+from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of, first_case
+from implementations.contract import Implementation, UnsupportedError
+from implementations.targets.attempt import first_success
+from implementations.targets.from_function import NamedFunction
+from implementations.targets.from_module import ModuleFunction
+from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
+from implementations.targets.recognise import LAYER_NORM
+
+__all__ = ["find_scope"]
+
+_WITHOUT = {  # the combinations that lack an argument
+    "weight": {Affine.BIAS, Affine.NONE},
+    "bias": {Affine.WEIGHT, Affine.NONE},
+}
+_WIDTHS = (32, 64, 768, 1024)  # of x; some kernels take one width only
+_USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
+_EPS = (0.0, 1e-12)  # the smallest of the cases
+_HALVES = {"float16", "bfloat16"}
+_NDIMS = (2, 3, 4, 1, 5)  # numbers of axes of x, the most usual first
+_SEVERAL = (2, 3, 5, 7)  # sizes that are all different, so that no axis is taken for another
+_LEADING = (2, 3, 2, 2)  # sizes of the axes before the last
+
+
+# --- what it computes ---------------------------------------------------------------------------
+
+
+def _meaning_of(implementation: Implementation, device: str) -> Meaning | None:
+    """Return what the target computes; None if it declares its algorithm.
+
+    Raises:
+        UnsupportedError: it raises for every x tried, or its module cannot be constructed.
+    """
+    adapter = adapter_of(implementation)
+    if adapter is not None:
+        return adapter.meaning(torch.device(device))
+    if implementation.declared:
+        return None
+    function: Callable[..., Tensor] = implementation.function
+
+    def of(width: int, has: tuple[bool, bool]) -> Meaning:
+        probe = Probe(
+            call=partial(_with_default_eps, function),
+            shape=(width,),
+            has_weight=has[0],
+            has_bias=has[1],
+            takes_eps=True,
+            device=torch.device(device),
+        )
+        meaning = find_meaning(probe, CallOptions())
+        return replace(meaning, width=None if width == _WIDTHS[0] else width)
+
+    forms = ((True, True), (True, False), (False, False), (False, True))
+    return first_success((partial(of, *way) for way in product(_WIDTHS, forms)), UnsupportedError)
+
+
+def _with_default_eps(
+    function: Callable[..., Tensor], x: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    try:
+        return function(x, tuple(x.shape[-1:]), weight, bias)
+    except TypeError:  # eps has no default
+        return function(x, tuple(x.shape[-1:]), weight, bias, _USUAL_EPS)
+
+
+def _scope_from_meaning(
+    implementation: Implementation, meaning: Meaning | None, options: CallOptions
+) -> Scope:
+    """Return what is known of the scope before any case is tried."""
+    adapter = adapter_of(implementation)
+    shape, dims, eps = None, options.normalized_dims, options.eps
+    if meaning is not None and meaning.eps is not None:
+        eps = meaning.eps
+    if adapter is not None:
+        shape = adapter.normalized_shape
+        dims = dims if adapter.takes_several_axes else 1
+    if meaning is not None and meaning.width is not None:
+        shape = (meaning.width,)
+    dims = dims if shape is None else len(shape)
+    others = () if dims is None else tuple(count for count in range(1, 6) if count != dims)
+    return Scope(
+        declined={"normalized_axes": others} if others else {},
+        eps=eps,
+        default_eps=None if meaning is None else meaning.default_eps,
+        normalized_shape=shape,
+        channels_first=adapter is not None and meaning is not None and meaning.channels_first,
+    )
+
+
+def _normalises_the_last_alone(judged: Judged) -> bool:
+    """Whether several axes were given, and only the last one was normalised."""
+    case, outputs = judged.case, judged.outputs
+    if outputs is None:
+        return False
+    inputs = make_inputs(case)
+    distances = []
+    for dims in (1, case.normalized_dims):
+        expected = layer_norm(inputs.x.double(), inputs.x.shape[inputs.x.dim() - dims :])
+        expected = expected if inputs.weight is None else expected * inputs.weight.double()
+        expected = expected if inputs.bias is None else expected + inputs.bias.double()
+        distances.append(float((outputs.y.double() - expected).norm()))
+    return distances[0] < distances[1]
+
+
+# --- what it takes --------------------------------------------------------------------------------
+
+
+def _raised(judged: Judged) -> ImplementationError | None:
+    """Return what the target raised; None if it returned, even a wrong result."""
+    returned = judged.status in {Status.OK, Status.WRONG}
+    return None if returned else ImplementationError(judged.status, judged.reason)
+
+
+def _is_error(raised: ImplementationError) -> bool:
+    """Whether it is no refusal that the target declares."""
+    return raised.status is Status.ERROR
+
+
+def _or(values: Iterable[object]) -> str:
+    """Return "2, 3 or 5"."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _x_of(ndims: Collection[int]) -> str:
+    return f"x of {_or(ndims)} {'axis' if [*ndims] == [1] else 'axes'}"
+
+
+def _required_of(implementation: Implementation) -> set[str]:
+    """Return which of weight and bias cannot be left out of a call, by its signature."""
+    adapter, own = adapter_of(implementation), {"weight": 2, "bias": 3}
+    if adapter is not None:
+        return {*own} & adapter.required if isinstance(adapter, NamedFunction) else set()
+    try:
+        parameters = [*signature(implementation.function).parameters.values()]
+    except (TypeError, ValueError):  # it declares none
+        return set()
+    named = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    return {
+        name
+        for name, at in own.items()
+        if at < len(parameters)
+        and parameters[at].kind in named
+        and parameters[at].default is Parameter.empty
+    }
+
+
+@dataclass(slots=True)
+class _Finder:
+    """The scope of a target as far as it is known, and what was found with it."""
+
+    attempt: Callable[[Case], Judged]
+    """Runs a case without judging it."""
+    scope: Scope
+    case: Case
+    """The first case that does not raise."""
+    findings: list[Finding] = field(default_factory=list)
+    """Remarks, and calls that raise."""
+
+    def declines(self, case: Case) -> ImplementationError | None:
+        """Return what the target raises for a case and for the same case of other sizes.
+
+        None if one of them returns, even a wrong result: cases outside the scope are never tried,
+        so that a mistake there would be missed.
+        """
+        raised = _raised(self.attempt(case))
+        if raised is None or raised.status is Status.UNSUPPORTED or 0 in case.shape:
+            return raised
+        leading = tuple(size + 1 for size in case.leading_shape)
+        more = 0 if self.scope.normalized_shape is not None else 4
+        shape = (*leading, *(size + more for size in case.normalized_shape))
+        return raised if _raised(self.attempt(replace(case, shape=shape))) else None
+
+    def probe(self, axis: str, cases: Mapping[Any, Case]) -> dict[Any, ImplementationError]:
+        """Find the values of an axis that the target declines, each with what it raises."""
+        errors = {value: self.declines(case) for value, case in cases.items()}
+        raised = {value: error for value, error in errors.items() if error is not None}
+        is_backward = any(case.direction is not Direction.FORWARD for case in cases.values())
+        if axis in {"affine", "ndim"} and len(raised) == len(cases):
+            return {}  # it took the first case
+        self.decline(axis, *raised, backward=is_backward and axis != "grad_output")
+        return raised
+
+    def decline(self, axis: str, *values: Any, backward: bool = False) -> None:
+        name = "declined_backward" if backward else "declined"
+        known = getattr(self.scope, name)
+        if values:
+            both = dict.fromkeys((*known.get(axis, ()), *values))
+            self.scope = replace(self.scope, **{name: known | {axis: tuple(both)}})
+
+    def limit(self, what: str, error: ImplementationError | None = None) -> None:
+        """Add a limit to the scope; ``what`` follows "declines "."""
+        reason = what if error is None else f"{what} ({cause(error.reason)})"
+        self.scope = replace(self.scope, reasons=(*self.scope.reasons, reason))
+
+    def raises(self, axis: str, text: str, error: ImplementationError, cases: int = 1) -> None:
+        """Add a call that models make; ``text`` follows "it raises where "."""
+        self.findings.append(raises(axis, text, error.reason, cases))
+
+    def remark_or_limit(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
+        """Add a remark on what raises, or a limit if that is declared."""
+        if _is_error(error):
+            text = f"declines {what} ({cause(error.reason)})"
+            self.findings.append(remark(kind, text))
+        else:
+            self.limit(what, error)
+
+    def say_affine(
+        self, raised: Mapping[Affine, ImplementationError], required: Collection[str], when: str
+    ) -> None:
+        """Say which calls without weight or bias raise.
+
+        Args:
+            raised: by combination of weight and bias.
+            required: arguments that the signature requires; to call without one is declined.
+            when: " with gradients" if these calls have them; else empty.
+        """
+        found = {affine: error for affine, error in raised.items() if _is_error(error)}
+        missing = [name for name, affines in _WITHOUT.items() if affines <= found.keys()]
+        if needed := [name for name in missing if name in required]:
+            self.limit(f"calls without {_or(needed)}{when}", found[Affine.NONE])
+        texts = [f"no {name} is given" for name in missing if name not in required]
+        explained = {affine for name in missing for affine in _WITHOUT[name]}
+        rest = [affine for affine in found if affine not in explained]
+        if rest == [Affine.NONE] and not required:
+            texts.append("neither weight nor bias is given")
+        elif rest:
+            words = _or(AFFINE_WORDS[affine] for affine in rest)
+            self.limit(f"calls with {words}{when}", found[rest[0]])
+        for text in texts:
+            text = f"{A_GRADIENT} and {text}" if when else text
+            self.raises("affine", text, found[Affine.NONE])
+
+    def say_layouts(
+        self, name: str, axis: str, raised: Mapping[str, ImplementationError], strided: set[str]
+    ) -> None:
+        """Say in which memory layouts of x or dy it raises.
+
+        Args:
+            name: "x" or "dy".
+            axis: of a case, which sets the layout.
+            raised: by layout.
+            strided: the layouts that were tried and are not contiguous.
+        """
+        by_kind = {LAID_OUT[layout]: error for layout, error in raised.items()}
+        declared = {kind: error for kind, error in by_kind.items() if not _is_error(error)}
+        usual = {TRANSPOSED, SLICE} | ({EXPANDED} if name == "dy" else set())
+        usual &= by_kind.keys() - declared.keys()
+        rest = {kind: by_kind[kind] for kind in by_kind.keys() - declared.keys() - usual}
+        if len(usual) > 1 and strided <= raised.keys():
+            rest.pop(EXPANDED, None)
+            text = laid_out(name, NOT_CONTIGUOUS)
+            self.raises(axis, text, next(iter(raised.values())), len(strided))
+        else:
+            for kind in sorted(usual):
+                self.raises(axis, laid_out(name, kind), by_kind[kind])
+        what = "an x that is" if name == "x" else "a dy that is"
+        if declared:
+            self.limit(f"{what} {_or(sorted(declared))}", next(iter(declared.values())))
+        if rest:
+            kinds, error = _or(sorted(rest)), next(iter(rest.values()))
+            self.remark_or_limit(RemarkKind.DECLINES_LAYOUT, f"{what} {kinds}", error)
+
+    def by_ndim(self) -> dict[int, Case]:
+        """Return a case with each number of axes of x, if the scope has one."""
+        cases = (_of_ndim(self.case, ndim) for ndim in sorted(_NDIMS))
+        fitted = [self.scope.fit(case) or case for case in cases]
+        return {len(case.shape): case for case in fitted}
+
+
+def _of_ndim(case: Case, ndim: int) -> Case:
+    """Return a case whose x has so many axes, of which the last is normalised."""
+    return replace(case, shape=(*_LEADING[: ndim - 1], _WIDTHS[0]), normalized_dims=1)
+
+
+def _find_gradients(finder: _Finder, required: Collection[str]) -> Case | None:
+    """Find a backward, and which numbers of axes and parameters have one."""
+    scope = finder.scope
+    by_ndim = {ndim: case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim)}
+    first: ImplementationError | None = None
+    for case, affine in product((finder.case, *by_ndim.values()), scope.taken("affine")):
+        backward = replace(case, affine=affine, direction=Direction.BACKWARD)
+        raised = finder.declines(backward)
+        if raised is None:
+            break
+        first = first or raised
+    else:
+        assert first is not None  # there is at least one case
+        if _is_error(first):
+            finder.raises("direction", A_GRADIENT, first)
+        else:
+            finder.limit("gradients", first)
+        finder.scope = replace(finder.scope, has_gradient=False)
+        return None
+    cases: dict[Any, Case] = {
+        affine: replace(backward, affine=affine) for affine in scope.taken("affine")
+    }
+    finder.say_affine(finder.probe("affine", cases), required, " with gradients")
+    cases = {ndim: replace(backward, shape=case.shape) for ndim, case in by_ndim.items()}
+    if declined := finder.probe("ndim", cases):
+        finder.limit(f"gradients of {_x_of(declined)}", next(iter(declined.values())))
+    return backward
+
+
+def _find_normalized_dims(finder: _Finder, *, is_module: bool) -> None:
+    """Try several normalized axes on a target that may take them."""
+    ndim = max(finder.scope.taken("ndim"))
+    shape = _SEVERAL if finder.scope.accepts("ndim", 4) else _SEVERAL[-ndim:]
+    dims = 2
+    while dims <= min(len(shape), 4):
+        case = replace(finder.case, shape=shape, normalized_dims=dims)
+        if raised := finder.probe("normalized_axes", {dims: case}):
+            finder.limit(f"{dims} or more normalized axes", raised[dims])
+            break
+        # for a function that is a mistake, for a module class a limit of its scope
+        if is_module and _normalises_the_last_alone(finder.attempt(case)):
+            text = "accepts a normalized_shape of several axes, but normalises only the last axis"
+            finder.findings.append(remark(RemarkKind.SEVERAL_AXES_IGNORED, text))
+            break
+        dims += 1
+    finder.decline("normalized_axes", *(range(dims, 6) if dims < 5 else ()))
+
+
+def _find_empty(finder: _Finder, backward: Case | None) -> None:
+    """Find whether an x without elements is taken: without rows, or without features."""
+    for case, what in ((finder.case, "an empty x"), (backward, "the gradients of an empty x")):
+        if case is None:
+            return
+        shapes = [(0, *case.shape[1:])] if len(case.shape) > case.normalized_dims else []
+        if finder.scope.normalized_shape is None:
+            shapes.append((*case.shape[:-1], 0))
+        for shape in shapes:
+            if raised := finder.probe("is_empty", {True: replace(case, shape=shape)}):
+                finder.remark_or_limit(RemarkKind.DECLINES_EMPTY, what, raised[True])
+                return
+
+
+def _find_layouts(finder: _Finder, backward: Case | None) -> None:
+    """Try each layout of x, of dy, and of the parameters."""
+    scope = finder.scope
+    # with axes enough that x is not contiguous, if any are
+    of_ndims = (case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim))
+    fitted = [finder.case, *filter(None, map(scope.fit, of_ndims))]
+    cases = {}
+    for layout in LAYOUTS:
+        own = [replace(case, layout=layout) for case in fitted]
+        strided = (case for case in own if not make_inputs(case).x.is_contiguous())
+        cases[layout] = next(strided, own[0])
+    strided_x = {name for name, case in cases.items() if not make_inputs(case).x.is_contiguous()}
+    finder.say_layouts("x", "layout", finder.probe("layout", cases), strided_x)
+    cases = {name: replace(backward, grad_output=name) for name in LAYOUT_OF} if backward else {}
+    raised = finder.probe("grad_output", cases)
+    of_dy = {layout_of_dy(name): error for name, error in raised.items()}
+    finder.say_layouts("dy", "grad_output", of_dy, {*map(layout_of_dy, cases)} - {"negated"})
+    case = replace(finder.case, parameters="transposed")
+    if scope.normalized_shape is None and scope.accepts("normalized_axes", 2):
+        case = replace(case, shape=_SEVERAL[-max(scope.taken("ndim")) :], normalized_dims=2)
+    if case.affine is not Affine.NONE and case.normalized_dims > 1:
+        raised = finder.probe("parameters", {"transposed": case})
+        for error in raised.values():
+            what = f"a weight or bias that is {TRANSPOSED}"
+            finder.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
+
+
+def _find_mixed_dtypes(
+    finder: _Finder, function: Callable[..., object], dtypes: tuple[str, ...]
+) -> None:
+    """Try x in half precision with parameters in float32, as in mixed-precision training."""
+    for dtype in dtypes:
+        case = replace(finder.case, dtype=dtype, param_dtype="float32")
+        if dtype not in _HALVES or case.affine is Affine.NONE:
+            continue
+        if finder.declines(replace(case, param_dtype=dtype)):
+            continue
+        if raised := finder.probe("param_dtype", {"float32": case}):
+            finder.limit(f"{dtype} x with float32 parameters", raised["float32"])
+            continue
+        inputs = make_inputs(case)
+        with torch.no_grad():
+            y = function(inputs.x, case.normalized_shape, inputs.weight, inputs.bias, case.eps)
+        if isinstance(y, Tensor) and y.dtype == torch.float32:
+            finder.scope = replace(finder.scope, promotes=True)
+            text = "returns float32, not the dtype of x, if weight and bias are float32"
+            finder.findings.append(remark(RemarkKind.PROMOTES, text, (dtype,)))
+
+
+def find_scope(
+    implementation: Implementation,
+    dtypes: tuple[str, ...],
+    device: str,
+    options: CallOptions,
+    attempt: Callable[[Case], Judged],
+) -> tuple[Scope, tuple[Finding, ...], str | None]:
+    """Return the target's scope, findings, and which other function it computes, if one.
+
+    Args:
+        implementation: not yet wrapped in :class:`InScope`.
+        dtypes: names, tried in this order up to the first that does not raise.
+        device: device kind.
+        options: how the target is to be called.
+        attempt: runs a case of the target, and need not judge it.
+
+    Raises:
+        UnsupportedError: the target raises in every form; the message has the first reason; or its
+            module cannot be constructed.
+    """
+    meaning, adapter = _meaning_of(implementation, device), adapter_of(implementation)
+    scope = _scope_from_meaning(implementation, meaning, options)
+    usual = first_case(implementation.name, dtypes[0], device)
+    finder = _Finder(attempt, scope, _first_accepted(scope, usual, dtypes, attempt))
+    required = _required_of(implementation)
+    raised = finder.probe("ndim", finder.by_ndim())
+    if more := [ndim for ndim in raised if ndim > finder.case.normalized_dims]:
+        finder.limit(_x_of(more), raised[more[0]])
+    affines = {affine: replace(finder.case, affine=affine) for affine in AFFINE_WORDS}
+    finder.say_affine(finder.probe("affine", affines), required, "")
+    backward = None if implementation.forward_only else _find_gradients(finder, required)
+    if scope.channels_first and meaning is not None:
+        declined = [count + 2 for count in (1, 2, 3) if count not in meaning.spatial_counts]
+        if declined:
+            finder.limit(f"{_x_of(declined)}, channels first")
+    if options.normalized_dims is None and scope.normalized_shape is None:
+        if scope.taken("normalized_axes") != (1,):
+            _find_normalized_dims(finder, is_module=isinstance(adapter, ModuleFunction))
+        elif adapter is not None:
+            finder.limit("several normalized axes")
+    if scope.eps is None:
+        raised = finder.probe("eps", {eps: replace(finder.case, eps=eps) for eps in _EPS})
+        if raised:
+            values = _or(f"{eps:g}" for eps in raised)
+            finder.limit(f"an eps of {values}", next(iter(raised.values())))
+    _find_empty(finder, backward)
+    _find_layouts(finder, backward)
+    _find_mixed_dtypes(finder, implementation.function, dtypes)
+    scope, findings = finder.scope, finder.findings
+    if scope.default_eps not in {None, _USUAL_EPS}:
+        text = f"adds an eps of {scope.default_eps:g} if none is given; torch adds {_USUAL_EPS:g}"
+        findings.append(remark(RemarkKind.DEFAULT_EPS, text))
+    if meaning is not None and meaning.also_channels_first:
+        text = "also normalises axis 1 of an x with channels there: see --channels-first"
+        findings.append(remark(RemarkKind.ALSO_CHANNELS_FIRST, text))
+    if scope.fit(usual) is None:
+        raise UnsupportedError(f"it raises in the first case: {'; '.join(scope.reasons)}")
+    name = None if meaning is None else meaning.normalization
+    # without its weight or bias it is a LayerNorm with a mistake, which the diagnosis names
+    is_layer_norm = name is None or name == LAYER_NORM or "without its" in name
+    return scope, tuple(findings), None if is_layer_norm else name
+
+
+def _first_accepted(
+    scope: Scope, usual: Case, dtypes: tuple[str, ...], attempt: Callable[[Case], Judged]
+) -> Case:
+    """Return the first case that does not raise."""
+    first: ImplementationError | None = None
+    for dtype, affine, ndim in product(dtypes, AFFINE_WORDS, _NDIMS):
+        changed = replace(usual, dtype=dtype, param_dtype=dtype, affine=affine)
+        case = scope.fit(_of_ndim(changed, ndim))
+        if case is not None:
+            if (raised := _raised(attempt(case))) is None:
+                return case
+            first = first or raised
+    raise UnsupportedError(f"it raises in every form tried; first: {first}")
