@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from harness.records import Affine, Status
+from harness.records import Status
 from harness.records.finding import SILENT, Finding, RemarkKind, Severity
 from harness.records.text import count, seconds_text, shape_text, ulp_text
 from harness.report.document import (
@@ -57,7 +57,7 @@ _UP_TO = "up to a condition number of "
 _OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
 # "writes to x" has no subject, "dbias changes" has
 _NO_SUBJECT = re.compile(r"(?!(?:dbias|called|its)\b)\w*(?:s|ed|took) ")
-_EXCEPTION = re.compile(r"\w*(?:Error|Exception|Exit|Interrupt)\b")
+_OF_AXES = re.compile(r"(several|\d or more) normalized axes")
 
 Row = tuple[str, str]
 """A name, empty if it is that of the row before, and a fact."""
@@ -222,16 +222,9 @@ def _where(verdict: Verdict) -> Iterator[str]:
 
 
 def _is_right_over_the_last_axis(verdict: Verdict) -> bool:
-    """Whether every failed case normalises several axes, of a target that takes one axis, too."""
-    scope, failures = verdict.scope, verdict.failures
-    return (
-        scope is not None
-        and scope.accepts("normalized_axes", 1)
-        and not verdict.violations
-        and verdict.instead is None
-        and verdict.failed == len(failures)
-        and all(failure.evidence.case.normalized_dims > 1 for failure in failures)
-    )
+    """Whether nothing but the cases of several normalized axes is wrong."""
+    is_all = verdict.instead is None and not verdict.violations
+    return verdict.is_right_on_last_axis and is_all
 
 
 def _inaccurate(verdict: Verdict) -> Iterator[str]:
@@ -393,19 +386,15 @@ def _limit_text(grade: Grade) -> str:
 def _raises(verdict: Verdict) -> Iterator[str]:
     for finding in verdict.raises[:_MOST_REMARKS]:
         raised, cases = finding.evidence
-        yield f"where {finding.text}: {raised} ({count(cases, 'case')})"
+        in_cases = f" ({count(cases, 'case')})" if cases else ""
+        yield f"where {finding.text}: {raised}{in_cases}"
 
 
 def _declines(verdict: Verdict) -> Iterator[str]:
     """Yield what a target does not take, in words; equal reasons are stated once."""
-    groups: dict[str, list[str]] = {}
     for reason in verdict.scope.reasons if verdict.scope else ():
-        what, _, why = reason.partition(": ")
-        if not re.match(r"(several|\d) normalized axes", what):  # the first sentence names the axes
-            exception = _EXCEPTION.match(why)
-            groups.setdefault(exception[0] if exception else why, []).append(what)
-    for why, declined in groups.items():
-        yield f"{_calls(declined)} ({why})"
+        if not _OF_AXES.match(reason):  # the first sentence names the axes
+            yield reason
     tried: dict[tuple[str, str], int] = {}
     is_known = all(own.is_verified for own in verdict.counts)  # what raises is a remark
     for finding in verdict.declined:
@@ -415,16 +404,6 @@ def _declines(verdict: Verdict) -> Iterator[str]:
             tried[key] = tried.get(key, 0) + finding.evidence[1]
     for (verb, why), cases in [*tried.items()][:_MOST_REMARKS]:
         yield f"{verb}{count(cases, 'case')}: {why}"
-
-
-def _calls(declined: Sequence[str]) -> str:
-    """Return what calls a target declines."""
-    affines = [what for what in declined if what in AFFINE_WORDS.values()]
-    others = [what for what in declined if what not in affines]
-    calls = f"calls with {_and(affines, 'or')}"
-    if {*affines} == {*AFFINE_WORDS.values()} - {AFFINE_WORDS[Affine.BOTH]}:
-        calls = "calls without weight or without bias"
-    return ", ".join([*([calls] if affines else []), *others])
 
 
 def _next_step(verdict: Verdict) -> str:
@@ -445,7 +424,7 @@ def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
     kept = [own for own in verdict.remarks if not (verdict.is_wrong and own.kind in _OF_EPS)]
     for finding in sorted(kept, key=lambda own: own.kind not in SILENT):
         dtypes = tuple(own.dtype for own in verdict.counts)
-        text = _remark_text(finding, kept) + _within(finding.dtypes or dtypes, dtypes)
+        text = finding.text + _within(finding.dtypes or dtypes, dtypes)
         texts.setdefault(text, "WARNING" if finding.kind in SILENT else "remark")
     last = ""
     for index, (text, name) in enumerate(texts.items()):
@@ -455,16 +434,6 @@ def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
             return
         yield "" if name == last else name, text
         last = name
-
-
-def _remark_text(finding: Finding, remarks: Iterable[Finding]) -> str:
-    """Return a remark; those on arguments that are not checked are one."""
-    if finding.kind != RemarkKind.MALFORMED_ARGUMENTS:
-        return re.sub(r", such as \S+/\S+: ", ": ", finding.text)  # without the id of a case
-    alike = " ".join(own.text for own in remarks if own.kind == finding.kind)
-    names = ("weight", "bias", "normalized_shape")
-    unchecked = [name for name in names if re.search(rf"(a|or) {name}\b", alike)]
-    return f"does not check the shape{'s' * (len(unchecked) > 1)} of {_and(unchecked)}"
 
 
 def _within(dtypes: Sequence[str], usual: Sequence[str]) -> str:
@@ -514,8 +483,7 @@ def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
         if findings:
             yield Facts(f"{title} ({len(findings)})", tuple(map(_detail, findings)))
     if verdict.scope is not None and verdict.scope.reasons:
-        pairs = (reason.partition(": ")[::2] for reason in verdict.scope.reasons)
-        yield Facts("outside its scope", tuple(pairs))
+        yield Facts("outside its scope", tuple(("", reason) for reason in verdict.scope.reasons))
     if verdict.grades:
         grades = ((own.dtype, f"{_bound_text(own)}; {_limit_text(own)}") for own in verdict.grades)
         yield Facts("two digits are left", tuple(grades))

@@ -229,9 +229,9 @@ class _Finder:
         reason = what if error is None else f"{what} ({cause(error.reason)})"
         self.scope = replace(self.scope, reasons=(*self.scope.reasons, reason))
 
-    def raises(self, axis: str, text: str, error: ImplementationError, cases: int = 1) -> None:
-        """Add a call that models make; ``text`` follows "it raises where "."""
-        self.findings.append(raises(axis, text, error.reason, cases))
+    def raises(self, axis: str, text: str, error: ImplementationError) -> None:
+        """Add a call that models make, and that is not tried any further."""
+        self.findings.append(raises(axis, text, error.reason, 0))
 
     def remark_or_limit(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
         """Add a remark on what raises, or a limit if that is declared."""
@@ -254,7 +254,8 @@ class _Finder:
         found = {affine: error for affine, error in raised.items() if _is_error(error)}
         missing = [name for name, affines in _WITHOUT.items() if affines <= found.keys()]
         if needed := [name for name in missing if name in required]:
-            self.limit(f"calls without {_or(needed)}{when}", found[Affine.NONE])
+            words = _or(f"without {name}" for name in needed)
+            self.limit(f"calls {words}{when}", found[Affine.NONE])
         texts = [f"no {name} is given" for name in missing if name not in required]
         explained = {affine for name in missing for affine in _WITHOUT[name]}
         rest = [affine for affine in found if affine not in explained]
@@ -286,7 +287,7 @@ class _Finder:
         if len(usual) > 1 and strided <= raised.keys():
             rest.pop(EXPANDED, None)
             text = laid_out(name, NOT_CONTIGUOUS)
-            self.raises(axis, text, next(iter(raised.values())), len(strided))
+            self.raises(axis, text, next(iter(raised.values())))
         else:
             for kind in sorted(usual):
                 self.raises(axis, laid_out(name, kind), by_kind[kind])

@@ -124,7 +124,7 @@ def of_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tenso
         (of_rows, ["x of 3, 4 or 5 axes (AssertionError: rows alone)", "several normalized axes"]),
         (
             both_required,
-            ["calls without weight or bias (AttributeError: 'NoneType' object has no...)"],
+            ["calls without weight or without bias (AttributeError: 'NoneType' object has no...)"],
         ),
         (no_bias, []),  # its signature says so
     ],
