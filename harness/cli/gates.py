@@ -277,6 +277,7 @@ def _read_finished(path: Path, advice: str) -> Results:
 def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
     from harness.regression import is_steady, passes_left, record_baseline
+    from harness.report.document import Text, show
     from harness.run.fleet import Fleet
 
     command = typed_command()
@@ -293,10 +294,13 @@ def _record(head: Results, baseline: Path) -> None:
         exit_with_error(f"interrupted; continue with\n  {command}", ExitCode.INTERRUPTED)
     timed = [record for record in recorded.records if record.latency is not None]
     steady = sum(map(is_steady, timed))
-    click.echo(f"baseline: {baseline}, {count(len(recorded.records), 'case')}")
-    click.echo(f"cases steady enough to judge small changes: {steady} of {len(timed)} timed")
+    lines = [
+        f"baseline: {baseline}, {count(len(recorded.records), 'case')}",
+        f"cases steady enough to judge small changes: {steady} of {len(timed)} timed",
+    ]
     if steady < len(timed):
-        _say("to get more steady cases, record again with other programs closed")
+        lines.append("to get more steady cases, record again with other programs closed")
+    show([*map(Text, lines)])
 
 
 def _say(line: str) -> None:
@@ -379,8 +383,11 @@ def compare(before: Path, after: Path, as_json: bool, form: str) -> None:
     from harness.regression import compare_as_stored
 
     old, new = read_run(before), read_run(after)
-    form = "json" if as_json else form
-    _print_comparison(compare_as_stored(old, new, (str(before), str(after))), form)
-    for path, results in ((before, old), (after, new)):
-        if why := results.why_unfinished:
-            click.echo(f"note: {path} was cut short, {why}", err=form == "json")
+    comparison = compare_as_stored(old, new, (str(before), str(after)))
+    unfinished = tuple(
+        f"{path} was cut short, {results.why_unfinished}"
+        for path, results in ((before, old), (after, new))
+        if results.why_unfinished
+    )
+    comparison = replace(comparison, notes=(*comparison.notes, *unfinished))
+    _print_comparison(comparison, "json" if as_json else form)

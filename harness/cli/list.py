@@ -90,14 +90,12 @@ def list_(kind: str, as_json: bool) -> None:
     """
     kinds = CATALOGUE if kind == "all" else {kind: CATALOGUE[kind]}
     catalogue = {name: entries() for name, entries in kinds.items()}
-    if as_json:
-        from harness.report import document
+    from harness.report.document import Facts, json_text, show
 
-        click.echo(document.json_text(catalogue))
-        return
-    for name, entries in catalogue.items():
-        if kind == "all":
-            click.echo(f"{name}:")
-        width = max(map(len, entries), default=0)
-        for entry, description in entries.items():
-            click.echo(f"  {entry:<{width}}  {description}")
+    if as_json:
+        click.echo(json_text(catalogue))
+    else:
+        show([
+            Facts(f"{name}:" if kind == "all" else "", tuple(entries.items()))
+            for name, entries in catalogue.items()
+        ])

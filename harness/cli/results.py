@@ -356,7 +356,7 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Exit code 0: written. 2: a file cannot be read, or two files have different results of a case
     in one environment. 3: the files hold no record.
     """
-    from harness.report.document import json_text
+    from harness.report.document import Text, json_text, show
     from harness.store import merge as merge_files
 
     run = Run(
@@ -373,12 +373,13 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
         click.echo(json_text(outcome))
         return
     where = count(merged.environments, "environment")
-    click.echo(f"results: {out}, {count(merged.records, 'case')} in {where}")
+    lines = [f"results: {out}, {count(merged.records, 'case')} in {where}"]
     if merged.duplicates:
-        click.echo(f"{count(merged.duplicates, 'record')} held by several files: kept once")
+        lines.append(f"{count(merged.duplicates, 'record')} held by several files: kept once")
     if missing:
         listed = ", ".join(map(str, merged.unfinished))
-        click.echo(
+        lines.append(
             f"{count(missing, 'case')} of {merged.planned:,} planned have no record, because a run "
             f"was cut short ({listed}); continue it with --resume, and merge again"
         )
+    show([*map(Text, lines)])

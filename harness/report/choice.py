@@ -207,7 +207,8 @@ def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
         and cost_of(native) < cost_of(choice.best)
     ]
     kinds = " or ".join(dict.fromkeys(reasons))
-    return f" Where {REFERENCE_NAME} is faster, it is disqualified: {kinds}." if reasons else ""
+    where = f" In {len(reasons):,} of {len(served):,} scenarios" if len(served) > 1 else " There"
+    return f"{where} {REFERENCE_NAME} is faster, but disqualified: {kinds}." if reasons else ""
 
 
 def _scope(own: Sequence[Choice], every: Sequence[Choice], most_named: int = _MOST_NAMED) -> str:
