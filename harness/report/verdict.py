@@ -165,12 +165,12 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
         first = f"{name} is not a LayerNorm{within}"
     if len(groups) == 1:
         ((texts, dtypes),) = groups.items()
-        yield f"{first}{_mistakes_text(texts) or ': ' + _numbers(verdict, dtypes)}."
+        text = _mistakes_text(texts) or _numbers(verdict, dtypes)
+        yield f"{first}: {text}." if len(texts) < 2 else f"{first}. {text[0].upper()}{text[1:]}."
     else:
         yield f"{first}."
         for texts, dtypes in groups.items():
-            shown = _mistakes_text(texts).removeprefix(". ").removeprefix(": ")
-            yield f"In {_and(dtypes)}: {shown or _numbers(verdict, dtypes)}."
+            yield f"In {_and(dtypes)}: {_mistakes_text(texts) or _numbers(verdict, dtypes)}."
     yield from _where(verdict)
     if _is_right_over_the_last_axis(verdict):
         yield "To verify it over the last axis alone: --normalized-dims 1."
@@ -185,10 +185,10 @@ def _mistakes(verdict: Verdict, dtype: str) -> tuple[str, ...]:
 
 
 def _mistakes_text(texts: Sequence[str]) -> str:
-    """Return one mistake, or two of which one is likely."""
+    """Return one mistake, or two of which one is likely; empty without any."""
     if len(texts) < 2:
-        return "".join(f": it {text}" for text in texts)
-    return f". Likely mistake: it {'; or: it '.join(texts)}"
+        return "".join(f"it {text}" for text in texts)
+    return f"likely mistake: it {'; or: it '.join(texts)}"
 
 
 def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:
