@@ -101,7 +101,7 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
         _table_row("it", tests),
         "|---" * (len(tests) + 1) + "|",
     ]
-    mistakes = {mutant.name: mutant.mistake for mutant in WRONG}
+    mistakes = {mutant.name: mutant.sentence for mutant in WRONG}
     marks = {True: "✓", False: "✗", None: ""}
     for row in rows:
         if row.dtype == "float32":

@@ -33,6 +33,7 @@ __all__ = [
     "UnrepresentableError",
     "copy_in_layout",
     "describe",
+    "laid_out",
     "make_inputs",
 ]
 
@@ -115,25 +116,35 @@ def make_inputs(case: Case) -> Inputs:
             f"{case.distribution} reaches {largest:.3g}, "
             f"beyond the largest {case.dtype}, {limits.max:.5g}"
         )
-    # laid out on the device: a copy to a device keeps no gaps between elements
-    stored = drawn.to(dtype)
-    x = LAYOUTS[case.layout](stored.reshape(case.shape).to(case.device))
+    x = drawn.to(dtype)
     weight, bias = _parameters(case, param_dtype)
     dy = None
     if case.direction is not Direction.FORWARD:
         factors = torch.ones(case.hidden) if weight is None else weight
         grad_output = GRAD_OUTPUTS[case.grad_output]
-        drawn = grad_output(stored.double(), factors.double(), _generator(case, "dy"))
-        held = torch.where(drawn.isinf(), drawn, drawn.clamp(-limits.max, limits.max))
-        dy = held.to(dtype).reshape(case.shape).to(case.device)
-        of_x = LAYOUTS[case.layout] if case.layout in OF_DY_TOO else LAYOUTS["contiguous"]
-        dy = LAYOUT_OF.get(case.grad_output, of_x)(dy)
+        drawn = grad_output(x.double(), factors.double(), _generator(case, "dy"))
+        dy = torch.where(drawn.isinf(), drawn, drawn.clamp(-limits.max, limits.max)).to(dtype)
+    return laid_out(case, x, weight, bias, dy)
+
+
+def laid_out(
+    case: Case, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor | None
+) -> Inputs:
+    """Return inputs with these values, which have the dtypes of the case, in its shape and layout.
+
+    They are laid out on the device of the case: a copy to a device keeps no gaps between elements.
+    """
+    of_x = LAYOUTS[case.layout]
+    if dy is not None:
+        of_dy = of_x if case.layout in OF_DY_TOO else LAYOUTS["contiguous"]
+        of_dy = LAYOUT_OF.get(case.grad_output, of_dy)
+        dy = of_dy(dy.reshape(case.shape).to(case.device))
     lay = LAYOUTS["transposed" if case.parameters == "transposed" else "contiguous"]
     weight, bias = (
         None if values is None else lay(values.reshape(case.normalized_shape).to(case.device))
         for values in (weight, bias)
     )
-    return Inputs(x=x, weight=weight, bias=bias, dy=dy)
+    return Inputs(x=of_x(x.reshape(case.shape).to(case.device)), weight=weight, bias=bias, dy=dy)
 
 
 def _parameters(case: Case, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:

@@ -103,8 +103,7 @@ def _no_dbias(call: LayerNormCall) -> Tensor:
 def _row(name: str, wrong: Callable[..., Any], where: str, **fields: Any) -> Mutant:
     """Return the mutant of a function under conditions, which a semicolon separates."""
     base, conditions = mutant_of(wrong), conditions_of(*where.split("; "))
-    mistake = f"{base.mistake} (only where: {where})"
-    return replace(base, name=name, mistake=mistake, where=conditions, **fields)
+    return replace(base, name=name, where=conditions, **fields)
 
 
 CONDITIONAL: tuple[Mutant, ...] = (

@@ -55,6 +55,7 @@ def weight_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
     return replace(rows, weight=with_value(rows.weight, kept.to(rows.weight.dtype))).y
 
 
+@with_fields(is_of_eps=True)
 def eps_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
     """Keeps the eps of the first call, as a kernel compiled for it does."""
     return replace(rows, eps=memory.setdefault("eps", rows.eps)).y

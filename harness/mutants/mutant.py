@@ -50,6 +50,8 @@ class Mutant:
     """The eps where none is given."""
     where: tuple[CallCondition, ...] = ()
     """The conditions under which it makes the mistake: it is right in other calls."""
+    is_of_eps: bool = False
+    """Whether eps alone is wrong: the variance is right."""
     dtypes: frozenset[str] = DTYPES
     """Names of the dtypes of x for which the mistake is larger than rounding errors."""
     remark: RemarkKind | None = None
@@ -59,6 +61,12 @@ class Mutant:
     def text(self) -> str:
         """The name with the conditions: "weight_ignored where N > 1024 and x is contiguous"."""
         return f"{self.name} where {' and '.join(part.text for part in self.where)}"
+
+    @property
+    def sentence(self) -> str:
+        """The mistake with the conditions: "does not add the bias where there is no weight"."""
+        where = " and ".join(part.text for part in self.where)
+        return f"{self.mistake} where {where}" if where else self.mistake
 
     def fresh(self) -> LayerNormFunction:
         """Return the function without state from earlier calls."""

@@ -30,6 +30,7 @@ def unbiased_variance(rows: Rows) -> Tensor:
     return rows.normalised_by(rows.mean, rows.unbiased_variance)
 
 
+@with_fields(is_of_eps=True)
 def eps_outside_the_root(rows: Rows) -> Tensor:
     """Adds eps to the standard deviation instead of the variance."""
     return rows.affine(rows.deviation / (rows.variance.sqrt() + rows.eps))
@@ -40,31 +41,37 @@ def unbiased_deviation_plus_eps(rows: Rows) -> Tensor:
     return rows.affine(rows.deviation / (rows.unbiased_variance.sqrt() + rows.eps))
 
 
+@with_fields(is_of_eps=True)
 def eps_ignored(rows: Rows) -> Tensor:
     """Adds no eps."""
     return replace(rows, eps=0.0).y
 
 
+@with_fields(is_of_eps=True)
 def eps_always_1e_5(rows: Rows) -> Tensor:
     """Adds 1e-5 instead of the given eps."""
     return replace(rows, eps=1e-5).y
 
 
+@with_fields(is_of_eps=True)
 def eps_always_1e_6(rows: Rows) -> Tensor:
     """Adds 1e-6 instead of the given eps."""
     return replace(rows, eps=1e-6).y
 
 
+@with_fields(is_of_eps=True)
 def eps_always_1e_12(rows: Rows) -> Tensor:
     """Adds 1e-12, BERT's default, instead of the given eps."""
     return replace(rows, eps=1e-12).y
 
 
+@with_fields(is_of_eps=True)
 def eps_squared(rows: Rows) -> Tensor:
     """Adds the square of eps instead of eps."""
     return replace(rows, eps=rows.eps**2).y
 
 
+@with_fields(is_of_eps=True)
 def eps_is_a_floor(rows: Rows) -> Tensor:
     """Takes the larger of variance and eps instead of their sum."""
     return rows.affine(rows.deviation * torch.rsqrt(rows.variance.clamp(min=rows.eps)))
@@ -226,6 +233,7 @@ def newton_step_missing(rows: Rows) -> Tensor:
     return rows.affine(rows.deviation * with_value(rows.rstd, guess))
 
 
+@with_fields(is_of_eps=True)
 def eps_in_float16(rows: Rows) -> Tensor:
     """Rounds eps to float16, where 1e-5 is subnormal and becomes 1.0014e-5."""
     return replace(rows, eps=float(torch.tensor(rows.eps, dtype=torch.float16))).y

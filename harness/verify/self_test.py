@@ -42,11 +42,11 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTes
     mutants = []
     total = len(WRONG) + len(RIGHT)
     for number, mutant in enumerate(WRONG, 1):
-        on_line(f"[{number}/{total}] verifying a LayerNorm that {mutant.mistake}")
+        on_line(f"[{number}/{total}] verifying a LayerNorm that {mutant.sentence}")
         mutants += [
             MutantResult(
                 name=mutant.name,
-                mistake=mutant.mistake,
+                mistake=mutant.sentence,
                 dtype=dtype,
                 is_found=is_found(mutant, dtype),
             )

@@ -92,4 +92,4 @@ def test_what_most_mutants_change_is_right(dtype: str) -> None:
 def test_every_mutant_and_every_right_one_is_listed_once() -> None:
     listed = [known.name for known in (*WRONG, *RIGHT)]
     assert len(listed) == len({*listed})
-    assert len({mutant.mistake for mutant in WRONG}) == len(WRONG)
+    assert len({mutant.sentence for mutant in WRONG}) == len(WRONG)

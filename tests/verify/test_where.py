@@ -18,7 +18,7 @@ from harness.numerics.error_measurement import BoundRatio
 from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.run.attempt import Judged
 from harness.verify.cases import QUICKEST, planned_cases
-from harness.verify.diagnosis import conditions_of_failures, fact_of
+from harness.verify.trigger import conditions_of_failures, fact_of
 from implementations import native
 
 Fails = Callable[[SimpleNamespace], bool]
@@ -60,7 +60,7 @@ def found(fails: Fails, shown_by: Fails = shows) -> set[Condition] | None:
     trials = [found for case in quick_cases() if (found := attempt(case)) is not None]
     assert any(trial.status is Status.WRONG for trial in trials)
     causes = list(conditions_of_failures(trials, attempt))
-    return {*causes[0][1]} if causes else None
+    return {*causes[0].conditions} if causes else None
 
 
 def at_least(axis: str, value: float) -> Condition:

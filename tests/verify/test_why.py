@@ -51,7 +51,7 @@ def failures(implementation: Implementation, tried: Sequence[Case]) -> list[Judg
 
 
 def mistakes(implementation: Implementation, tried: Sequence[Case]) -> list[str]:
-    return [text for text, _ in mistakes_of(implementation, failures(implementation, tried))]
+    return [found.text for found in mistakes_of(implementation, failures(implementation, tried))]
 
 
 def test_the_mutants_that_change_the_process_leave_it_as_it_was() -> None:

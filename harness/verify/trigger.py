@@ -1,0 +1,380 @@
+"""Where does a mistake show? The conditions that all failed cases meet and no other case meets.
+
+The search starts from one simple failed case and changes one axis at a time. Where some values of
+an axis give a right result, a condition on that axis tells them from those that fail. The
+conditions together are stated only if all failed cases meet them, and every right case that meets
+them fails too once it has data that show the mistake.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+from math import inf, isnan
+from typing import Any
+
+import torch
+
+from harness.cases import AXES, Condition, Relation
+from harness.cases.axes import (
+    BACKWARD_CALLS,
+    FORWARD_CALLS,
+    array_axes,
+    changed,
+    is_possible,
+    value_of,
+)
+from harness.cases.inputs import LAYOUTS, make_inputs
+from harness.numerics.outputs import OUTPUTS
+from harness.records import Affine, Case, Status
+from harness.run.attempt import Judged
+
+__all__ = ["Further", "Search", "Trigger", "conditions_of", "conditions_of_failures", "fact_of"]
+
+Conjunction = tuple[Condition, ...]
+Further = Callable[[Case], Judged | None]
+"""Tries a further case; None where that is outside the scope of the target, or too slow."""
+
+_SIMPLEST = {
+    axis.name: axis.values[0] if axis.simple is None else axis.simple
+    for axis in array_axes().values()
+}
+_SIZES = ("rows", "hidden")
+# kernels seldom choose a path by the values of their arguments, and values may hide a mistake
+_DATA = ("distribution", "eps", "parameters", "grad_output")
+# those that seldom matter come first, and the data last
+_ORDER = (
+    *("layout", "threads", "param_dtype", "affine", "normalized_axes", "leading_axes", "call"),
+    *(*_SIZES, *reversed(_DATA)),
+)
+_FACTS_OF_X = ("is_finite", "offset_ratio", "least_variance_ratio", "largest")
+_NUMBERS = {axis.name for axis in AXES.values() if axis.kind in {int, float}}
+# every row has the same offset: with mixed rows, no threshold could be found
+_OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in (4, 3, 2, 1)))
+_SIMPLER = {"distribution": _OFFSETS, "call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])}
+_DIVISORS = (2, 4, 8, 16, 32, 64, 128)  # vectors, warps and blocks
+# differences from a size; sizes so near to each other tell a divisor from a threshold
+_STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)
+_MOST_NAMES = 3  # that a person reads as one condition
+# If at least this share of the values of an axis of the data hides the mistake, there is a
+# condition on the data: on a fact of x, or one that names values. A smaller share are exceptions.
+_MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
+_MARGIN_RATIO = 3.0  # a case within this factor of its bound may be wrong or right by its rounding
+_PLAIN_RATIO = 100.0  # with a smaller one, the same data in another case may hide the mistake
+_MOST_TRIED_AGAIN = 16  # right cases that are tried with other data
+_MOST_CASES = 300  # further ones; a search without surprises takes about 120
+_MOST_FURTHER = 1 << 20  # of one further case
+_MOST_DRAWN = 1 << 16  # of an x that is drawn again; facts of a larger one come from fewer rows
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Outputs, and the conditions under which they are wrong."""
+
+    outputs: tuple[str, ...]
+    conditions: Conjunction
+    simple: Case
+    """A failed case with the simplest value on each axis that still fails."""
+    is_of_all: bool
+    """Whether the other outputs are right."""
+
+    @property
+    def text(self) -> str:
+        """Where they are wrong, in words."""
+        what = "wrong" if self.is_of_all and "y" in self.outputs else f"{_list(self.outputs)} wrong"
+        where = f"where {_list([part.text for part in self.conditions])}"
+        where = where if self.conditions else "at every size, in every layout and mode"
+        known = {part.axis for part in self.conditions}
+        known |= {axis for name in known for axis in AXES[name].follows_from}
+        data = [axis for axis in _DATA if axis not in known]
+        unusual = _list([part.text for part in conditions_of(self.simple, data)])
+        return f"{what} {where}{f', if {unusual}, for example' if unusual else ''}"
+
+
+def _list(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def conditions_of(case: Case, axes: Sequence[str]) -> Conjunction:
+    """Return the values of ``case`` on axes where it has not the simplest value."""
+    return tuple(
+        Condition(axis=axis, relation=Relation.IS, value=value)
+        for axis in axes
+        if (value := value_of(case, axis)) not in _SIMPLER.get(axis, ())[:1]
+        and value != _SIMPLEST[axis]
+    )
+
+
+def conditions_of_failures(trials: Sequence[Judged], further: Further) -> Iterator[Trigger]:
+    """Yield outputs, and the conditions under which they are wrong; nothing if there are none.
+
+    If the failures have nothing in common, each output is asked for by itself.
+
+    Args:
+        trials: of one target in one dtype.
+        further: tries further cases.
+    """
+    ratios = [_ratios(trial) for trial in trials]
+    wrong = [name for name in OUTPUTS if any(not own.get(name, 0.0) <= 1 for own in ratios)]
+    if (together := Search(trials, further, wrong).trigger(is_of_all=True)) is not None:
+        yield together
+        return
+    apart: dict[Conjunction, Trigger] = {}
+    for name in wrong if len(wrong) > 1 else ():
+        if (found := Search(trials, further, [name]).trigger(is_of_all=False)) is not None:
+            same = apart.get(found.conditions)
+            outputs = (*same.outputs, name) if same else (name,)
+            apart[found.conditions] = replace(same or found, outputs=outputs)
+    yield from apart.values()
+
+
+def _ratios(trial: Judged) -> dict[str, float]:
+    """Return each output's error over its bound; of a wrong shape or dtype, y is infinitely off."""
+    if trial.status not in {Status.OK, Status.WRONG}:
+        return {}
+    if trial.status is Status.WRONG and not trial.ratios:
+        return {"y": inf}
+    known = ((row.output, row.bound_ratio) for row in trial.ratios)
+    return {name: inf if isnan(own) else own for name, own in known if own is not None}
+
+
+class Search:
+    """Cases of one target in one dtype, and the means to try more of them."""
+
+    def __init__(self, trials: Sequence[Judged], further: Further, outputs: Sequence[str]) -> None:
+        self._further, self._outputs = further, outputs
+        self._left = _MOST_CASES
+        self.ratios: dict[Case, float | None] = {
+            trial.case: self._ratio(trial) for trial in trials if is_possible(trial.case)
+        }
+        """Of each case: the largest error over its bound; None if it could not be judged."""
+
+    def _ratio(self, trial: Judged) -> float | None:
+        """Return the largest error over its bound, unless rounding decides on which side it is."""
+        ratios = _ratios(trial)
+        worst = max((ratios[name] for name in self._outputs if name in ratios), default=None)
+        return worst if worst is None or not 1 / _MARGIN_RATIO < worst <= _MARGIN_RATIO else None
+
+    def fails(self, case: Case) -> bool | None:
+        """Try a case, unless it is known; None if it could not be judged."""
+        if case not in self.ratios:
+            is_tried = self._left > 0 and case.rows * case.hidden <= _MOST_FURTHER
+            self._left -= is_tried
+            trial = self._further(case) if is_tried else None
+            self.ratios[case] = None if trial is None else self._ratio(trial)
+        ratio = self.ratios[case]
+        return None if ratio is None else ratio > 1
+
+    def _known(self, *, failing: bool) -> list[Case]:
+        return [
+            case
+            for case, ratio in self.ratios.items()
+            if ratio is not None and (ratio > 1) is failing
+        ]
+
+    def trigger(self, *, is_of_all: bool) -> Trigger | None:
+        """Return where the outputs are wrong; None if that is not confirmed."""
+        if (simple := self.simple_failure()) is None:
+            return None
+        found: dict[tuple[str, Relation], Condition] = {}
+        for axis in _ORDER:
+            cases = self._along(axis, simple)
+            outcomes = {case: self.fails(case) for case in cases}
+            if cases and all(outcome is None for outcome in outcomes.values()):
+                return None  # it may be decisive
+            met = [case for case in cases if _meets(case, tuple(found.values()))]
+            right = [case for case in met if outcomes[case] is False]
+            parts = self._conditions_separating(axis, right)
+            if axis in _SIZES and parts:
+                self._bisect(axis, parts, simple, right)
+                parts = self._conditions_separating(axis, right)
+            if axis in _DATA:
+                by_fact = bool(parts) and all(part.axis != axis for part in parts or ())
+                is_many = len(right) >= (_MANY_BY_FACT if by_fact else _MANY_BY_NAME) * len(cases)
+                parts = parts if is_many else ()
+            if parts is None:
+                return None
+            found |= {(part.axis, part.relation): part for part in parts}
+        conditions = tuple(found.values())
+        if not self._is_confirmed(conditions, simple):
+            return None
+        return Trigger(tuple(self._outputs), conditions, simple, is_of_all)
+
+    def simple_failure(self) -> Case | None:
+        """Return a failed case that has the simplest value on each axis that still fails."""
+        failing = sorted(self._known(failing=True), key=lambda case: case.rows * case.hidden)
+        plain = (case for case in failing if (self.ratios[case] or 0) >= _PLAIN_RATIO)
+        case = next(plain, None) or next(iter(failing), None)
+        if case is None:
+            return None
+        for axis in _ORDER:
+            values, least_ratio = _SIMPLER.get(axis, (_SIMPLEST[axis],)), 1.0
+            if axis == "distribution":
+                least_ratio = _PLAIN_RATIO
+            cases = [changed(case, axis, value) for value in values]
+            failed = (simpler for simpler in cases if simpler is not None and self.fails(simpler))
+            case = next((one for one in failed if (self.ratios[one] or 0) >= least_ratio), case)
+        return case
+
+    def _along(self, axis: str, simple: Case) -> list[Case]:
+        """Return the cases that differ from a failed one on one axis, at the values tried there."""
+        values = {value_of(case, axis): None for case in self.ratios}
+        if axis == "distribution":
+            values |= dict.fromkeys(_OFFSETS)
+        if axis in _SIZES:
+            own = value_of(simple, axis)
+            near = (*(own + step for step in _STEPS), own // 2, 2 * own, 3 * own)
+            powers = (1 << own.bit_length(), 1 << max(own.bit_length() - 1, 0))
+            values |= dict.fromkeys(size for size in (*near, *powers) if size > 0)
+        cases = dict.fromkeys(changed(simple, axis, value) for value in values)
+        del cases[simple]
+        sizes = simple.rows, simple.hidden
+        return [
+            case
+            for case in cases
+            if case is not None
+            and case.hidden > 1  # rows of one element are constant, and hide most mistakes
+            and (axis in _SIZES or (case.rows, case.hidden) == sizes)
+        ]
+
+    def _conditions_separating(self, axis: str, right: Sequence[Case]) -> Conjunction | None:
+        """Return the fewest conditions on an axis that all failed cases meet, and none of these."""
+        if not right:
+            return ()
+        failing = self._known(failing=True)
+        names = [axis, *(fact.name for fact in AXES.values() if axis in fact.follows_from)]
+        parts = [
+            part
+            for name in names
+            if name != "elements"  # one of the two sizes says more
+            for part in _met_by_all(name, {fact_of(case, name) for case in failing}, right)
+        ]
+        for size in (1, 2):
+            chosen = [
+                some
+                for some in combinations(parts, size)
+                if not any(_meets(case, some) for case in right)
+            ]
+            if chosen:
+                return min(chosen, key=lambda some: sum(map(_cost, some)))
+        return None
+
+    def _bisect(self, axis: str, parts: Conjunction, simple: Case, right: Sequence[Case]) -> None:
+        """Try sizes until the first, or the last, size at which cases fail is known."""
+        for part in parts:
+            if part.axis != axis or part.relation not in {Relation.AT_LEAST, Relation.AT_MOST}:
+                continue
+            rising = part.relation is Relation.AT_LEAST
+            sizes = [value_of(case, axis) for case in right]
+            beyond = [size for size in sizes if not part.holds_for(size)]
+            end = max(beyond) if rising else min(beyond)
+            between = range(end, part.value + 1) if rising else range(end, part.value - 1, -1)
+            cases = [
+                case
+                for size in between
+                if (case := changed(simple, axis, size)) is not None
+                and _meets(case, [other for other in parts if other is not part])
+            ]
+            # a size that shows nothing counts as one that is right
+            bisect_left(cases, True, key=lambda case: self.fails(case) is True)
+
+    def _is_confirmed(self, conditions: Conjunction, simple: Case) -> bool:
+        """Whether all failed cases meet the conditions, and right ones fail with other data."""
+        if not all(_meets(case, conditions) for case in self._known(failing=True)):
+            return False
+        right = (case for case in self._known(failing=False) if case.hidden > 1)
+        met = [case for case in right if _meets(case, conditions)]
+        again = {_with_data_of(case, simple): None for case in met}
+        inside = [case for case in again if _meets(case, conditions)]
+        return all(self.fails(case) is not False for case in inside[:_MOST_TRIED_AGAIN])
+
+
+def _with_data_of(case: Case, other: Case) -> Case:
+    """Return ``case`` with the data of another case, on each axis where that is possible."""
+    for axis in _DATA:
+        case = changed(case, axis, value_of(other, axis)) or case
+    return case
+
+
+def _meets(case: Case, conditions: Sequence[Condition]) -> bool:
+    return all(part.holds_for(fact_of(case, part.axis)) for part in conditions)
+
+
+def _met_by_all(axis: str, values: set[Any], right: Sequence[Case]) -> Iterator[Condition]:
+    """Yield the conditions on an axis, or on a fact, that all these values meet."""
+    others = {fact_of(case, axis) for case in right} - values
+    found: list[tuple[Relation, Any]] = []
+    if axis in _NUMBERS:
+        found += [(Relation.AT_LEAST, min(values)), (Relation.AT_MOST, max(values))]
+    if axis in _SIZES:
+        for divisor in _DIVISORS:
+            if not any(size % divisor for size in values):
+                found.append((Relation.MULTIPLE, divisor))
+            if all(size % divisor for size in values):
+                found.append((Relation.NOT_MULTIPLE, divisor))
+    if len(values) == 1 and axis not in _FACTS_OF_X[1:]:
+        found.append((Relation.IS, *values))
+    elif axis not in _NUMBERS:
+        found += [(Relation.IS_NOT, name) for name in sorted(others)]
+        if len(values) <= _MOST_NAMES:
+            found.append((Relation.ONE_OF, tuple(sorted(values))))
+    for relation, value in found:
+        part = Condition(axis=axis, relation=relation, value=value)
+        is_vague = axis == "offset_ratio" and relation is Relation.AT_LEAST and value < 1
+        if not is_vague and not all(part.holds_for(other) for other in others):
+            yield part
+
+
+def _cost(condition: Condition) -> int:
+    """Return how special a condition is; of those that fit equally well, the least is stated."""
+    if condition.relation in {Relation.AT_LEAST, Relation.AT_MOST}:
+        return 1
+    if condition.relation is Relation.ONE_OF:
+        return 6
+    if AXES[condition.axis].kind is bool or condition.relation not in {
+        Relation.IS,
+        Relation.IS_NOT,
+    }:
+        return 2
+    return 4
+
+
+def fact_of(case: Case, name: str) -> Any:
+    """Return the value of a case on an axis, or on what follows from axes."""
+    if name in {"is_contiguous", "is_row_dense"}:
+        x = LAYOUTS[case.layout](torch.empty(case.shape, device="meta"))
+        is_row_dense = x.stride(-1) == 1 or x.shape[-1] == 1
+        return x.is_contiguous() if name == "is_contiguous" else is_row_dense
+    if name not in _FACTS_OF_X:
+        return value_of(case, name)
+    plain = AXES["call"].set(AXES["affine"].set(case, Affine.NONE), FORWARD_CALLS[0])
+    return _facts_of_x(replace(plain, implementation="", device="cpu", threads=1))[name]
+
+
+@lru_cache(maxsize=4096)
+def _facts_of_x(case: Case) -> dict[str, Any]:
+    """Return what can decide the path or the error of a kernel beside the axes."""
+    if case.rows * case.hidden > _MOST_DRAWN:
+        shape = (min(max(_MOST_DRAWN // case.hidden, 1), case.rows), case.hidden)
+        case = replace(case, shape=shape, normalized_dims=1, layout="contiguous")
+    x = make_inputs(case).x.double().reshape(case.rows, case.hidden)
+    finite = x[torch.isfinite(x).all(-1)]
+    scale = finite.abs().amax(-1, keepdim=True).clamp(min=1e-300) if len(finite) else finite
+    unit = finite / scale  # so that squares do not overflow
+    centre = unit.mean(-1, keepdim=True)
+    spread, centre = (unit - centre).square().mean(-1), centre.abs()[:, 0]
+    varies = (unit != unit[:, :1]).any(-1)
+    eps = case.eps / scale[:, 0].square() if len(finite) else spread
+    offsets = (centre / (spread + eps).sqrt())[varies]
+    variances = (spread / eps) if case.eps else torch.full_like(spread, inf)
+    return {
+        "is_finite": len(finite) == len(x),
+        # of finite rows: the largest of those that are not constant, 0 without one
+        "offset_ratio": float(offsets.amax()) if len(offsets) else 0.0,
+        # the smallest; infinite without eps
+        "least_variance_ratio": float(variances.amin()) if len(finite) else inf,
+        "largest": float(finite.abs().amax()) if finite.numel() else 0.0,
+    }
