@@ -1,12 +1,52 @@
-"""The smallest example of a mistake: one call in numbers, with what is right beside them."""
+"""The smallest example of a mistake: one call in numbers, with what is right beside them.
+
+A failed case is shrunk while it still fails: first each axis to its simplest value, then the rows
+and the row length, at last the values: x to small integers, weight to ones, bias to zeros. Only a
+clear failure counts, so that rounding does not decide. The number of calls is limited.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any
 
-from harness.records import Case
+import torch
+from torch import Tensor
 
-__all__ = ["Example"]
+from harness.cases.axes import (
+    changed,
+    command_options,
+    python_line,
+    unusual,
+)
+from harness.cases.inputs import Inputs, laid_out, make_inputs
+from harness.numerics.bounds import error_bound_of, spacing
+from harness.numerics.error_measurement import Compared, compared
+from harness.numerics.oracle import Reference
+from harness.numerics.outputs import OUTPUTS
+from harness.records import Case, Status
+from harness.run.attempt import Judged, attempt
+from harness.verify.trigger import Further, Search, conditions_of
+from implementations.contract import Implementation
+
+__all__ = ["Example", "command_of", "example_of", "worst_of"]
+
+_MOST_CALLS = 100  # of the target, in search of smaller sizes
+_MOST_ELEMENTS = 1 << 20  # of all x in these calls, and in those with other values
+_MOST_SHOWN = 24  # elements of an x whose values are made by hand
+_LENGTHS = (3, 4, 2)  # of a row, best first: y of two elements is 1 and -1 whatever they are
+_ROWS = (1, 2, 3)
+_CLEAR_RATIO = 3.0  # times the bound
+_CONDITIONS = (
+    "layout", "call", "threads", "param_dtype", "affine", "normalized_axes", "parameters",
+    "distribution", "grad_output",
+)  # fmt: skip
+_OF_DATA = {"x": "distribution", "weight": "parameters", "bias": "parameters", "dy": "grad_output"}
+# of a case that `explain` cannot run, which shows y of an eager call without gradients
+_NOT_EXPLAINED = ("autograd", "direction", "mode", "threads", "parameters", "grad_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +80,265 @@ class Example:
     """What else must hold, in words."""
     commands: str = ""
     """A line of the command line that repeats the case."""
+
+
+def example_of(
+    target: Implementation,
+    failures: Sequence[Judged],
+    trials: Sequence[Judged],
+    further: Further,
+    repeated: Callable[[Case], str],
+) -> Example | None:
+    """Return the smallest example of failures; without numbers if the target crashed.
+
+    Args:
+        target: what failed.
+        failures: its failed cases.
+        trials: all of its cases.
+        further: tries further cases.
+        repeated: returns the command that repeats a case.
+    """
+    first = failures[0].case.dtype
+    failed = [trial for trial in failures if trial.case.dtype == first]
+    crashed = [trial.case for trial in failed if trial.status is Status.CRASHED]
+    if crashed:
+        return _without_numbers(min(crashed, key=unusual), repeated)
+    names = {name for trial in failed for name in trial.outputs_beyond()}
+    name = next((name for name in OUTPUTS if name in names), OUTPUTS[0])
+    tried = [trial for trial in trials if trial.case.dtype == first]
+    search = Search(tried, further, [name])
+    case = search.simple_failure()
+    if case is None:  # rounding decides in every case
+        return _without_numbers(min((trial.case for trial in failed), key=unusual), repeated)
+    case = _smallest(case, search)
+    found = _call(target, case, name, make_inputs(case))
+    if found is None:  # it depends on earlier calls, or breaks the contract without a result
+        return _without_numbers(case, repeated)
+    if case.rows * case.hidden <= _MOST_SHOWN:
+        found = _simplest(target, found)
+    return found.example(repeated)
+
+
+def worst_of(target: Implementation, case: Case, repeated: Callable[[Case], str]) -> Example | None:
+    """Return the worst element of an inaccurate case, whatever its size; None if none is off."""
+    calls = (_call(target, case, name, make_inputs(case), least=0.0) for name in OUTPUTS)
+    found = max(filter(None, calls), key=lambda call: call.ratio, default=None)
+    return None if found is None else found.example(repeated)
+
+
+def command_of(case: Case, handle: str, options: str) -> str:
+    """Return a line of the command line that repeats a case; of Python for an object.
+
+    Args:
+        case: what to repeat.
+        handle: the target in Python code: a quoted string, or the name of an object.
+        options: how the user wants the target called, as an argument of verify_case.
+    """
+    usual = Case(implementation=case.implementation, shape=case.shape)
+    is_explained = all(getattr(case, name) == getattr(usual, name) for name in _NOT_EXPLAINED)
+    is_named = handle[:1] in "'\""
+    if is_explained and is_named and not options:
+        words = ["layernorm-bench", "explain", case.implementation, *command_options(case)]
+        return shlex.join(words)
+    line = python_line(case, handle, options)
+    if not is_named:
+        return line
+    is_plain = not {*line} & {*'"$`\\!'}
+    return f'python -c "{line}"' if is_plain else f"python -c {shlex.quote(line)}"
+
+
+def _without_numbers(case: Case, repeated: Callable[[Case], str]) -> Example:
+    return Example(
+        case=case,
+        output="",
+        shape=case.shape,
+        eps=case.eps,
+        conditions=_conditions(case, ()),
+        commands=repeated(case),
+    )
+
+
+def _conditions(case: Case, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Return in words what is not usual in a case, without the values that were replaced."""
+    shown = [axis for axis in _CONDITIONS if axis not in {_OF_DATA[name] for name in replaced}]
+    return tuple(part.text for part in conditions_of(case, shown))
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+
+def _smallest(case: Case, search: Search) -> Case:
+    """Return the case with as few rows and elements per row as still fail."""
+    calls = elements = 0
+
+    def fails(axis: str, size: int) -> Case | None:
+        nonlocal calls, elements
+        smaller = changed(case, axis, size)
+        if smaller is None or calls >= _MOST_CALLS or elements >= _MOST_ELEMENTS:
+            return None
+        calls, elements = calls + 1, elements + smaller.rows * smaller.hidden
+        return smaller if search.fails(smaller) else None
+
+    for axis, best in (("rows", _ROWS), ("hidden", _LENGTHS), ("rows", _ROWS)):
+        size = case.rows if axis == "rows" else case.hidden
+        few = (fails(axis, one) for one in best if one < size)
+        if (found := next(filter(None, few), None)) is not None:
+            case = found
+            continue
+        step = size // 2
+        while step:
+            if size > step and (found := fails(axis, size - step)) is not None:
+                case, size = found, size - step
+            else:
+                step //= 2
+    return case
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A call of the target on some values, and its worst row of one output."""
+
+    case: Case
+    output: str
+    inputs: Inputs
+    computed: Tensor
+    """The row, or column, with the largest error over its bound."""
+    exact: Tensor
+    ratio: float
+    """The largest error over its bound; infinite if one of the two is not finite."""
+    error_ulp: float
+    allowed_ulp: float | None
+    replaced: tuple[str, ...] = ()
+    """The tensors whose values are not those of the case."""
+
+    def example(self, repeated: Callable[[Case], str]) -> Example:
+        inputs, case = self.inputs, self.case
+        is_small = case.rows * case.hidden <= _MOST_SHOWN
+        computed, exact = self.computed, self.exact
+        if not is_small:  # the worst element alone
+            worst = (computed - exact).abs().nan_to_num(inf).argmax()
+            computed, exact = computed[worst][None], exact[worst][None]
+        return Example(
+            case=case,
+            output=self.output,
+            shape=case.shape,
+            x=_numbers(inputs.x) if is_small else (),
+            weight=_parameter(inputs.weight, 1.0, is_small),
+            bias=_parameter(inputs.bias, 0.0, is_small),
+            dy=None if inputs.dy is None else _numbers(inputs.dy) if is_small else (),
+            eps=case.eps,
+            computed=tuple(computed.tolist()),
+            exact=tuple(exact.tolist()),
+            error_ulp=self.error_ulp,
+            allowed_ulp=self.allowed_ulp,
+            conditions=_conditions(case, self.replaced),
+            commands=repeated(case),
+        )
+
+
+def _numbers(tensor: Tensor) -> tuple[float, ...]:
+    return tuple(tensor.detach().cpu().double().flatten().tolist())
+
+
+def _parameter(tensor: Tensor | None, usual: float, is_small: bool) -> tuple[float, ...] | None:
+    if tensor is None:
+        return None
+    return () if not is_small or bool((tensor == usual).all()) else _numbers(tensor)
+
+
+def _call(
+    target: Implementation, case: Case, name: str, inputs: Inputs, least: float = _CLEAR_RATIO
+) -> _Call | None:
+    """Call the target on some values; None unless the output is clearly wrong.
+
+    Args:
+        target: what failed.
+        case: whose inputs have these values.
+        name: of the output.
+        inputs: the values.
+        least: from how many times the bound on an error is clear.
+    """
+    reference = Reference(inputs, case)
+    judged = attempt(target, case, exact=lambda _: (inputs, reference))
+    outputs = judged.outputs
+    if outputs is None or name not in judged.outputs_beyond(least):
+        return None
+    bound = error_bound_of(target, case)
+    parts = compared(outputs, inputs, case, bound, reference, scaled=True)
+    found = [_worst_row(part, case, inputs) for part in parts if part.output == name]
+    return max(found, key=lambda call: call.ratio)
+
+
+def _worst_row(part: Compared, case: Case, inputs: Inputs) -> _Call:
+    assert part.scale is not None
+    exact = part.exact[0] + part.exact[1]
+    error = (part.computed - part.exact[0] - part.exact[1]).abs()
+    is_equal = (part.computed == exact) | (part.computed.isnan() & exact.isnan())
+    error = torch.where(is_equal, 0.0, error.nan_to_num(inf))
+    ratio = torch.where(error > 0, (error / part.bound).nan_to_num(0.0, posinf=inf), 0.0)
+    ratio = torch.where(is_equal | exact.isfinite(), ratio, inf)
+    at = int(ratio.argmax())
+    row = at // ratio.shape[1]
+    ulp = spacing(part.dtype, part.scale.expand_as(error)).flatten()[at]
+    allowed = float(part.bound.expand_as(error).flatten()[at] / ulp)
+    return _Call(
+        case=case,
+        output=part.output,
+        inputs=inputs,
+        computed=part.computed[row],
+        exact=exact[row],
+        ratio=float(ratio.flatten()[at]),
+        error_ulp=float(error.flatten()[at] / ulp),
+        allowed_ulp=allowed if isfinite(allowed) else None,
+    )
+
+
+def _simplest(target: Implementation, call: _Call) -> _Call:
+    """Replace the values of each tensor by the simplest with which the call still fails."""
+    case = call.case
+    for name in ("weight", "bias", "dy", "x", "weight", "bias", "dy"):
+        tensor: Tensor | None = getattr(call.inputs, name)
+        if tensor is None or name in call.replaced:
+            continue
+        for values in _simpler(name, tensor, case):
+            values = values.to(tensor.dtype)
+            if not bool(values.isfinite().all()):
+                continue
+            given: dict[str, Any] = {
+                own: None if (old := getattr(call.inputs, own)) is None else old.flatten()
+                for own in ("x", "weight", "bias", "dy")
+            }
+            inputs = laid_out(case, **given | {name: values.flatten()})
+            if (found := _call(target, case, call.output, inputs)) is not None:
+                call = replace(found, replaced=(*call.replaced, name))
+                break
+    return call
+
+
+def _simpler(name: str, tensor: Tensor, case: Case) -> Iterator[Tensor]:
+    """Yield values for a tensor, simplest first."""
+    plain = tensor.detach().cpu().double().flatten()
+    if name in {"weight", "bias"}:
+        yield torch.full_like(plain, float(name == "weight"))
+        yield torch.arange(1.0, case.hidden + 1, dtype=torch.float64)
+    else:
+        steps = torch.arange(case.rows * case.hidden, dtype=torch.float64)
+        row, column = steps // case.hidden, steps % case.hidden
+        if name == "dy":
+            yield (steps == 0).double()
+            yield (column == 0).double()
+            yield torch.ones_like(steps)
+        at = (column + row) % case.hidden  # 1, 2, 4, 7, ...; 3, 5, ..., 2; and so on
+        growing = 1 + at * (at + 1) / 2 + row
+        yield growing
+        for factor in (1e-3, 1e-2, 100.0, 1e4):
+            yield growing * factor
+        for offset in (10.0, 100.0, 1000.0, 1e4, 1e6):
+            yield growing + offset
+    if bool(plain.isfinite().all()):
+        for digits in (1, 2, 3):
+            size = 10 ** (plain.abs().clamp(min=1e-300).log10().floor() - digits + 1)
+            yield (plain / size).round() * size

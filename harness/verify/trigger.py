@@ -39,9 +39,9 @@ Further = Callable[[Case], Judged | None]
 """Tries a further case; None where that is outside the scope of the target, or too slow."""
 
 _SIMPLEST = {
-    axis.name: axis.values[0] if axis.simple is None else axis.simple
+    axis.name: (axis.values[0] if axis.simple is None else axis.simple,)
     for axis in array_axes().values()
-}
+} | {"call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])}
 _SIZES = ("rows", "hidden")
 # kernels seldom choose a path by the values of their arguments, and values may hide a mistake
 _DATA = ("distribution", "eps", "parameters", "grad_output")
@@ -54,7 +54,6 @@ _FACTS_OF_X = ("is_finite", "offset_ratio", "least_variance_ratio", "largest")
 _NUMBERS = {axis.name for axis in AXES.values() if axis.kind in {int, float}}
 # every row has the same offset: with mixed rows, no threshold could be found
 _OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in (4, 3, 2, 1)))
-_SIMPLER = {"distribution": _OFFSETS, "call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])}
 _DIVISORS = (2, 4, 8, 16, 32, 64, 128)  # vectors, warps and blocks
 # differences from a size; sizes so near to each other tell a divisor from a threshold
 _STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)
@@ -103,8 +102,7 @@ def conditions_of(case: Case, axes: Sequence[str]) -> Conjunction:
     return tuple(
         Condition(axis=axis, relation=Relation.IS, value=value)
         for axis in axes
-        if (value := value_of(case, axis)) not in _SIMPLER.get(axis, ())[:1]
-        and value != _SIMPLEST[axis]
+        if (value := value_of(case, axis)) not in _SIMPLEST[axis]
     )
 
 
@@ -123,7 +121,8 @@ def conditions_of_failures(trials: Sequence[Judged], further: Further) -> Iterat
         yield together
         return
     apart: dict[Conjunction, Trigger] = {}
-    for name in wrong if len(wrong) > 1 else ():
+    # where y is wrong, the gradients follow from it
+    for name in ("y",) if "y" in wrong else wrong:
         if (found := Search(trials, further, [name]).trigger(is_of_all=False)) is not None:
             same = apart.get(found.conditions)
             outputs = (*same.outputs, name) if same else (name,)
@@ -205,15 +204,16 @@ class Search:
 
     def simple_failure(self) -> Case | None:
         """Return a failed case that has the simplest value on each axis that still fails."""
-        failing = sorted(self._known(failing=True), key=lambda case: case.rows * case.hidden)
+        # rows of one element are constant, and a mistake there may be another one
+        failing = self._known(failing=True)
+        failing.sort(key=lambda case: (case.hidden == 1, case.rows * case.hidden))
         plain = (case for case in failing if (self.ratios[case] or 0) >= _PLAIN_RATIO)
         case = next(plain, None) or next(iter(failing), None)
         if case is None:
             return None
         for axis in _ORDER:
-            values, least_ratio = _SIMPLER.get(axis, (_SIMPLEST[axis],)), 1.0
-            if axis == "distribution":
-                least_ratio = _PLAIN_RATIO
+            is_data = axis == "distribution"
+            values, least_ratio = (_OFFSETS, _PLAIN_RATIO) if is_data else (_SIMPLEST[axis], 1.0)
             cases = [changed(case, axis, value) for value in values]
             failed = (simpler for simpler in cases if simpler is not None and self.fails(simpler))
             case = next((one for one in failed if (self.ratios[one] or 0) >= least_ratio), case)
@@ -226,7 +226,7 @@ class Search:
             values |= dict.fromkeys(_OFFSETS)
         if axis in _SIZES:
             own = value_of(simple, axis)
-            near = (*(own + step for step in _STEPS), own // 2, 2 * own, 3 * own)
+            near = (*(own + step for step in _STEPS), own // 2, 2 * own, 3 * own, *_DIVISORS)
             powers = (1 << own.bit_length(), 1 << max(own.bit_length() - 1, 0))
             values |= dict.fromkeys(size for size in (*near, *powers) if size > 0)
         cases = dict.fromkeys(changed(simple, axis, value) for value in values)

@@ -35,6 +35,7 @@ from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.diagnosis import causes_of
+from harness.verify.example import Example, command_of, example_of, worst_of
 from harness.verify.find_scope import find_scope
 from harness.verify.raises import merged
 from harness.verify.result import Verdict, VerifyOptions
@@ -51,6 +52,7 @@ _CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE}
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
+_OF_EPS = frozenset({RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS})
 _PLAIN = {"negated": "contiguous", "negated_normal": "shifted_normal"}
 _NEGATED = "ignores the negative bit of a tensor, which z.conj().imag has"
 
@@ -119,6 +121,7 @@ class Verification:
     cases: CaseResults = field(default_factory=CaseResults)
     findings: list[Finding] = field(default_factory=list)
     """Those that do not follow from ``cases``."""
+    example: Example | None = None
     left: int = 0
     coverage: Mapping[str, int] | None = None
     grades: list[Grade] = field(default_factory=list)
@@ -160,12 +163,26 @@ class Verification:
         except TamperingError as error:
             self._add_violation(_TAMPERS, str(error), self.dtypes[0])
         failures = self.cases.unexplained
-        if failures and self.instead is None and not self.options.fail_fast:
-            trials = self.cases.trials
-            self._add(causes_of(self.implementation, failures, trials, self._attempt_further))
-            with suppress(TamperingError):  # of a mutant: what it changed is put back
-                self.trusted.check()
+        if not self.options.fail_fast:
+            self._explain(failures)
         return self.verdict()
+
+    def _explain(self, failures: list[Judged]) -> None:
+        """Add the causes of failures, and the smallest example of what is wrong or inaccurate."""
+        of_target = self.implementation, failures, self.cases.trials, self._attempt_further
+        if failures and self.instead is None:
+            self._add(causes_of(*of_target))
+        if failures and self.budget.left_s > 0:
+            self.example = example_of(*of_target, self._command_of)
+        with suppress(TamperingError):  # of a mutant: what it changed is put back
+            self.trusted.check()
+        inaccurate = (own for own in self.cases.findings() if own.severity is Severity.INACCURATE)
+        if not failures and (worst := next(inaccurate, None)) is not None:
+            case = worst.evidence.case
+            self.example = worst_of(self.implementation, case, self._command_of)
+
+    def _command_of(self, case: Case) -> str:
+        return command_of(case, self.handle, self.options.call.as_argument())
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
@@ -176,10 +193,11 @@ class Verification:
             handle=self.handle,
             bound=f"{held.algorithm}{by_sums}",
             options=self.options.call.as_argument(),
-            scope=self.scope,
+            scope=self._scope(),
             instead=self.instead if self.cases.unexplained else None,
             is_right_on_last_axis=self.cases.is_right_on_last_axis,
-            findings=merged((*self.cases.findings(), *self.findings)),
+            findings=merged((*self.cases.findings(), *self._facts())),
+            example=self.example,
             counts=self.cases.counts(self.dtypes),
             left=self.left,
             strength=self.options.conditions,
@@ -188,6 +206,20 @@ class Verification:
             native_grades=tuple(self.native_grades),
             wall_s=self.budget.elapsed_s,
         )
+
+    @property
+    def _is_y_wrong(self) -> bool:
+        """Whether y is wrong somewhere: an eps that was measured may follow from the variance."""
+        return any("y" in trial.outputs_beyond() for trial in self.cases.unexplained)
+
+    def _facts(self) -> list[Finding]:
+        hidden = _OF_EPS if self._is_y_wrong else frozenset()
+        return [finding for finding in self.findings if finding.kind not in hidden]
+
+    def _scope(self) -> Scope | None:
+        if self.scope is None or not self._is_y_wrong:
+            return self.scope
+        return replace(self.scope, default_eps=None)
 
     def _add(self, findings: Iterable[Finding]) -> None:
         """Add findings; a remark or a cause that is known already gets its dtypes."""
