@@ -48,7 +48,7 @@ def output_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
 
 
 def weight_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
-    """Keeps the weight of the first call with the same N, as a packed weight is kept."""
+    """Uses the weight of the first call with the same N."""
     if rows.weight is None:
         return rows.y
     kept = memory.setdefault(rows.hidden, rows.weight.detach().clone())
@@ -57,12 +57,12 @@ def weight_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
 
 @with_fields(is_of_eps=True)
 def eps_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
-    """Keeps the eps of the first call, as a kernel compiled for it does."""
+    """Adds the eps of the first call instead of the given eps."""
     return replace(rows, eps=memory.setdefault("eps", rows.eps)).y
 
 
 def hidden_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
-    """Divides by the N of the first call, as a kernel with N in a global variable does."""
+    """Divides by the N of the first call instead of N."""
     hidden = memory.setdefault("hidden", rows.hidden)
     mean = rows.x.sum(-1, keepdim=True) / hidden
     return rows.normalised_by(mean, (rows.x - mean).square().sum(-1, keepdim=True) / hidden)
@@ -116,7 +116,7 @@ def _copy_of(weight: Tensor, memory: Memory, *, even_if_changed: bool) -> Tensor
 
 
 def weight_once_trained(call: LayerNormCall, memory: Memory) -> Tensor:
-    """Keeps a copy of each weight that requires a gradient, as a cache of casts does."""
+    """Uses an old copy of a weight that requires a gradient."""
     weight = call.weight
     if weight is None or not weight.requires_grad:
         return call.y
@@ -209,7 +209,7 @@ def bias_grad_written(call: LayerNormCall) -> Tensor:
 
 
 def last_x_kept(call: LayerNormCall, memory: Memory) -> Tensor:
-    """Keeps the x of the last call, as a module that stores it for inspection does."""
+    """Keeps the x of the last call."""
     memory["x"] = call.x.detach()
     return call.y
 
@@ -264,7 +264,7 @@ def eps_of_1e_12_by_default(call: LayerNormCall) -> Tensor:
 
 
 def random_numbers_seeded(call: LayerNormCall) -> Tensor:
-    """Seeds torch's random numbers, which makes every later dropout the same."""
+    """Seeds torch's random number generator."""
     torch.manual_seed(0)
     return call.y
 

@@ -40,30 +40,30 @@ _TILE = (64, 128)  # rows and columns of a tile of the sums over rows
 
 
 def dx_without_mean_of_dy(terms: Terms) -> Gradients:
-    """Leaves mean(g) out of dx."""
+    """Leaves the term mean(dy * weight) out of dx."""
     return terms.with_dx(terms.g - terms.xhat * terms.mean_g_xhat)
 
 
 def dx_without_projection(terms: Terms) -> Gradients:
-    """Leaves xhat mean(g xhat) out of dx, as if the variance were constant."""
+    """Leaves the term xhat * mean(dy * weight * xhat) out of dx."""
     return terms.with_dx(terms.g - terms.mean_g)
 
 
 def dx_with_unbiased_projection(terms: Terms) -> Gradients:
-    """Divides the sum of g xhat in dx by N-1 instead of N."""
+    """Divides the sum of dy * weight * xhat in dx by N-1 instead of N."""
     mean_g_xhat = (terms.g * terms.xhat).sum(-1, keepdim=True) / (terms.hidden - 1)
     return terms.with_dx(terms.g - terms.mean_g - terms.xhat * mean_g_xhat)
 
 
 def dx_with_unbiased_rstd(terms: Terms) -> Gradients:
-    """Divides the variance for the rstd of the backward by N-1 instead of N."""
+    """Divides the variance by N-1 instead of N in the backward."""
     variance = terms.deviation.square().sum(-1, keepdim=True) / (terms.hidden - 1)
     rstd = torch.rsqrt(variance + terms.eps)
     return replace(terms.right, dx=terms.right.dx / terms.rstd * rstd)
 
 
 def dx_without_eps(terms: Terms) -> Gradients:
-    """Adds no eps for the rstd of the backward."""
+    """Adds no eps to the variance in the backward."""
     rstd = torch.rsqrt(terms.deviation.square().mean(-1, keepdim=True))
     return replace(terms, rstd=rstd).right
 
@@ -74,7 +74,7 @@ def dx_without_weight(terms: Terms) -> Gradients:
 
 
 def dx_times_weight_at_last(terms: Terms) -> Gradients:
-    """Multiplies dx by the weight at the end instead of dy at the start."""
+    """Multiplies dx by the weight at the end, instead of dy at the start."""
     unscaled = replace(terms, weight=torch.ones_like(terms.weight)).right.dx
     return replace(terms.right, dx=unscaled * terms.weight)
 
@@ -143,7 +143,7 @@ def dweight_summed_in_bfloat16(terms: Terms) -> Gradients:
 
 
 def dbias_summed_in_bfloat16(terms: Terms) -> Gradients:
-    """Sums dbias in bfloat16, one row after the other: it stops growing at 256 equal rows."""
+    """Sums dbias in bfloat16, one row after the other."""
     return replace(terms.right, dbias=_bfloat16_sum(terms.dy))
 
 
@@ -159,7 +159,7 @@ def last_row_left_out(terms: Terms) -> Gradients:
 
 
 def rows_beyond_32_left_out(terms: Terms) -> Gradients:
-    """Leaves the rows beyond a multiple of 32 out of dweight and dbias."""
+    """Leaves the rows after the last multiple of 32 out of dweight and dbias."""
     return terms.summed_over_first(without_tail(len(terms.dy), WARP))
 
 
@@ -190,7 +190,7 @@ def portions_added_in_parameter_dtype(rows: Rows) -> Tensor:
 
 
 def tile_left_out_of_dweight(terms: Terms) -> Gradients:
-    """Leaves rows from the 65th on out of dweight in columns from the 129th on."""
+    """Leaves the rows from the 65th on out of dweight, in the columns from the 129th on."""
     rows, columns = _TILE
     products = terms.dy * terms.xhat
     products[rows:, columns:] = 0
@@ -241,13 +241,13 @@ def rows_of_dy_taken_for_evenly_spaced(dy: Tensor) -> Tensor:
 
 
 def row_of_expanded_dy_taken_once(dy: Tensor) -> Tensor:
-    """Takes a dy that is one row, expanded, for 0 in all rows but the first."""
+    """Takes an expanded dy for 0 in all rows but the first."""
     is_one_row = dy.dim() > 1 and dy.stride(0) == 0 and dy.stride(-1) == 1 and len(dy) > 1
     return torch.cat((dy[:1], torch.zeros_like(dy[1:]))) if is_one_row else dy
 
 
 def expanded_dy_taken_for_ones(dy: Tensor) -> Tensor:
-    """Takes a dy that is one number, expanded, for 1, as in the gradient of a sum."""
+    """Takes a dy that is one expanded number for 1."""
     return dy if any(dy.stride()) or dy.numel() < WARP else torch.ones_like(dy)
 
 

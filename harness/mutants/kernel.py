@@ -34,12 +34,12 @@ _AT_ONCE = 1 << 20  # elements that are processed at once
 
 
 def vector_tail_dropped(rows: Rows) -> Tensor:
-    """Leaves the elements beyond a multiple of 4 out of the statistics."""
+    """Leaves the elements after the last multiple of 4 out of the statistics."""
     return rows.with_statistics_of(rows.x[:, : without_tail(rows.hidden, VECTOR) or rows.hidden])
 
 
 def padding_in_the_variance(rows: Rows) -> Tensor:
-    """Adds (0 - mean)^2 to the variance for each lane of padding up to a power of two."""
+    """Pads rows with zeros to a power of two and counts the zeros in the variance."""
     padding = (1 << (rows.hidden - 1).bit_length()) - rows.hidden
     return rows.normalised_by(rows.mean, rows.variance + padding / rows.hidden * rows.mean.square())
 
@@ -72,7 +72,7 @@ def second_block_of_a_row_unwritten(rows: Rows) -> Tensor:
 
 
 def lane_lost(rows: Rows) -> Tensor:
-    """Leaves one lane of 32 out of the sums."""
+    """Leaves one of every 32 elements out of the sums."""
     kept = (torch.arange(rows.hidden) % WARP != WARP - 1).to(rows.x)
     mean = (rows.x * kept).mean(-1, keepdim=True)
     return rows.normalised_by(mean, ((rows.x - mean).square() * kept).mean(-1, keepdim=True))
@@ -104,7 +104,7 @@ def weight_off_by_one(rows: Rows) -> Tensor:
 
 
 def row_off_by_one(rows: Rows) -> Tensor:
-    """Reads each row's statistics one element late, into the next row."""
+    """Computes each row's statistics from one element later, into the next row."""
     late = torch.cat([rows.x.flatten()[1:], rows.x.flatten()[-1:]]).reshape(rows.x.shape)
     return rows.with_statistics_of(late)
 
@@ -116,12 +116,12 @@ def pairs_share_statistics(rows: Rows) -> Tensor:
 
 
 def rows_beyond_32_unwritten(rows: Rows) -> Tensor:
-    """Leaves 0 in the rows beyond a multiple of 32."""
+    """Returns 0 in the rows after the last multiple of 32."""
     return first_rows(rows.y, without_tail(len(rows.x), WARP))
 
 
 def rows_beyond_32_copied(rows: Rows) -> Tensor:
-    """Copies the rows beyond a multiple of 32 without normalising them."""
+    """Returns x itself in the rows after the last multiple of 32."""
     return first_rows(rows.y, without_tail(len(rows.x), WARP), otherwise=rows.x)
 
 
@@ -131,7 +131,7 @@ def last_odd_row_not_normalised(rows: Rows) -> Tensor:
 
 
 def row_index_of_16_bits(rows: Rows) -> Tensor:
-    """Does not write rows from the 65537th on, whose 16-bit index wraps around."""
+    """Does not write the rows from the 65537th on."""
     return first_rows(rows.y, INDEX_LIMIT)
 
 
@@ -141,7 +141,7 @@ def rows_of_other_threads_unwritten(rows: Rows) -> Tensor:
 
 
 def last_chunk_of_rows_unwritten(rows: Rows) -> Tensor:
-    """Leaves 0 in the last, shorter chunk of rows where there are over 2^20 elements."""
+    """Returns 0 in the last rows of an x of more than 2^20 elements."""
     count = len(rows.x)
     at_once = max(_AT_ONCE // max(rows.hidden, 1), 1)
     return rows.y if count <= at_once else first_rows(rows.y, without_tail(count, at_once))
@@ -220,7 +220,7 @@ def statistics_returned_too(call: LayerNormCall) -> Tensor:
 
 
 def nan_spreads(rows: Rows) -> Tensor:
-    """Spreads a NaN in one row to all others, as a masked sum over a tile does."""
+    """Spreads a NaN in one row to all other rows."""
     return rows.y + 0 * rows.x.sum()
 
 
@@ -248,6 +248,6 @@ def dy_nan_spreads(dy: Tensor) -> Tensor:
 # no other dtype has a range that gradients reach
 @with_fields(dtypes=frozenset({"float16"}))
 def dx_saturated(call: LayerNormCall) -> Tensor:
-    """Clamps dx to the largest number, although a loss scaler relies on infinity."""
+    """Returns the largest number where dx overflows to infinity."""
     largest = torch.finfo(call.x.dtype).max
     return replace(call, x=with_gradient(call.x, lambda dx: dx.clamp(-largest, largest))).y

@@ -41,7 +41,7 @@ class Mutant:
     name: str
     """Stable identifier."""
     mistake: str
-    """What it does wrong, as a verb phrase: "leaves one lane of 32 out of the sums"."""
+    """What it does wrong, as a verb phrase: "divides the variance by N-1 instead of N"."""
     function: Callable[[LayerNormCall, Memory], Tensor]
     """Returns the wrong y of a call; may keep state in the memory."""
     keeps_state: bool = False

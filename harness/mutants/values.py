@@ -37,13 +37,13 @@ def eps_outside_the_root(rows: Rows) -> Tensor:
 
 
 def unbiased_deviation_plus_eps(rows: Rows) -> Tensor:
-    """Divides by the unbiased standard deviation plus eps, as the Annotated Transformer does."""
+    """Divides by the sum of the standard deviation, with N-1, and eps."""
     return rows.affine(rows.deviation / (rows.unbiased_variance.sqrt() + rows.eps))
 
 
 @with_fields(is_of_eps=True)
 def eps_ignored(rows: Rows) -> Tensor:
-    """Adds no eps."""
+    """Adds no eps to the variance."""
     return replace(rows, eps=0.0).y
 
 
@@ -61,7 +61,7 @@ def eps_always_1e_6(rows: Rows) -> Tensor:
 
 @with_fields(is_of_eps=True)
 def eps_always_1e_12(rows: Rows) -> Tensor:
-    """Adds 1e-12, BERT's default, instead of the given eps."""
+    """Adds 1e-12 instead of the given eps."""
     return replace(rows, eps=1e-12).y
 
 
@@ -103,7 +103,7 @@ def uncentred_denominator(rows: Rows) -> Tensor:
 
 
 def constant_statistics(rows: Rows) -> Tensor:
-    """Uses the mean and variance of uniform numbers on [0, 1) for every row."""
+    """Uses a mean of 1/2 and a variance of 1/12 for every row."""
     return rows.normalised_by(torch.full_like(rows.mean, 1 / 2), torch.full_like(rows.mean, 1 / 12))
 
 
@@ -114,7 +114,7 @@ def constant_rows_are_zero(rows: Rows) -> Tensor:
 
 
 def bias_skipped_in_zero_rows(rows: Rows) -> Tensor:
-    """Leaves 0 in rows of zeros, which should hold the bias."""
+    """Returns 0 instead of the bias for rows of zeros."""
     return torch.where((rows.x != 0).any(1, keepdim=True), rows.y, torch.zeros_like(rows.y))
 
 
@@ -167,7 +167,7 @@ def weight_twice(rows: Rows) -> Tensor:
 
 
 def statistics_of_all_rows(rows: Rows) -> Tensor:
-    """Uses one mean and one variance of all elements, batch included."""
+    """Uses one mean and one variance for all rows together."""
     mean = rows.x.mean()
     return rows.normalised_by(mean, (rows.x - mean).square().mean())
 
@@ -188,12 +188,12 @@ def _normalised_over(axes: tuple[int, ...], call: LayerNormCall, dtype: torch.dt
 
 
 def last_axis_only(call: LayerNormCall) -> Tensor:
-    """Normalises over the last axis only where normalized_shape has several."""
+    """Normalises the last axis alone where normalized_shape has several."""
     return _normalised_over((-1,), call, wide_dtype(call.x.dtype))
 
 
 def all_axes_but_the_first(call: LayerNormCall) -> Tensor:
-    """Normalises over all axes but the first, whatever normalized_shape is."""
+    """Normalises all axes but the first, whatever normalized_shape is."""
     axes = tuple(range(1, call.x.dim())) or (0,)
     return _normalised_over(axes, call, wide_dtype(call.x.dtype))
 
@@ -227,7 +227,7 @@ def squares_in_float16(rows: Rows) -> Tensor:
 
 
 def newton_step_missing(rows: Rows) -> Tensor:
-    """Uses a hardware estimate of 1/sqrt, off by 2^-12, without a Newton step."""
+    """Uses an estimate of 1/sqrt that is off by up to 2^-12."""
     mantissa, exponent = torch.frexp(rows.rstd.detach())
     guess = torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)
     return rows.affine(rows.deviation * with_value(rows.rstd, guess))
@@ -235,18 +235,18 @@ def newton_step_missing(rows: Rows) -> Tensor:
 
 @with_fields(is_of_eps=True)
 def eps_in_float16(rows: Rows) -> Tensor:
-    """Rounds eps to float16, where 1e-5 is subnormal and becomes 1.0014e-5."""
+    """Rounds eps to float16, in which 1e-5 becomes 1.0014e-5."""
     return replace(rows, eps=float(torch.tensor(rows.eps, dtype=torch.float16))).y
 
 
 def one_pass_in_disguise(rows: Rows) -> Tensor:
-    """Computes the variance as E[x^2] - E[x]^2 although it declares two passes."""
+    """Computes the variance as E[x^2] - E[x]^2."""
     variance = rows.x.square().mean(-1, keepdim=True) - rows.mean.square()
     return rows.normalised_by(rows.mean, variance)
 
 
 def one_pass_clamped(rows: Rows) -> Tensor:
-    """Computes the variance as E[x^2] - E[x]^2 clamped at 0, which hides NaN."""
+    """Computes the variance as E[x^2] - E[x]^2, clamped at 0."""
     variance = rows.x.square().mean(-1, keepdim=True) - rows.mean.square()
     return rows.normalised_by(rows.mean, variance.clamp(min=0))
 

@@ -331,9 +331,11 @@ def _unbounded_text(
         if worst.unexpected_nonfinite
         else f"{worst.output} is {_error_text(worst, case)} off"
     )
-    limit = bound.condition_limit(case.hidden)
+    limit, reached = bound.condition_limit(case.hidden), errors.condition_max_ratio
+    where = f"beyond condition number {limit:.3g}, and these inputs reach {reached:.3g}"
+    if not reached > limit:
+        where = f"where its sums leave the range of {errors.accumulate_dtype}"
     return (
-        f"{errors.algorithm} with {errors.accumulate_dtype} statistics has no error bound beyond "
-        f"condition number {limit:.3g}, and these inputs reach {errors.condition_max_ratio:.3g}: "
-        f"{error}"
+        f"{errors.algorithm} with {errors.accumulate_dtype} statistics has no error bound "
+        f"{where}: {error}"
     )
