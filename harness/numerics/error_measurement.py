@@ -334,7 +334,7 @@ def _unbounded_text(
     limit, reached = bound.condition_limit(case.hidden), errors.condition_max_ratio
     where = f"beyond condition number {limit:.3g}, and these inputs reach {reached:.3g}"
     if not reached > limit:
-        where = f"where its sums leave the range of {errors.accumulate_dtype}"
+        where = f"where its sums or powers leave the range of {errors.accumulate_dtype}"
     return (
         f"{errors.algorithm} with {errors.accumulate_dtype} statistics has no error bound "
         f"{where}: {error}"

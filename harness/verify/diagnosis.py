@@ -253,12 +253,13 @@ def _best_match(
     least = min(misfits.values())
     rivals = [mutant for mutant, misfit in misfits.items() if misfit <= max(2 * least, _SAME)]
     wrong = {output for trial in failures for output in trial.outputs_beyond()}
-    for is_better in (  # also in other calls, no more outputs are wrong; nothing is kept
-        lambda mutant: mutant.mistake in known,
-        lambda mutant: len(rivals) == 1 or _shown_by(mutant, compared[0].case) <= wrong,
-        lambda mutant: not mutant.keeps_state,
-    ):
-        rivals = [mutant for mutant in rivals if is_better(mutant)] or rivals
+    if len(rivals) > 1:  # also in other calls, no more outputs are wrong; nothing is kept
+        rivals = (
+            [mutant for mutant in rivals if mutant.mistake in known]
+            or [mutant for mutant in rivals if _shown_by(mutant, compared[0].case) <= wrong]
+            or rivals
+        )
+        rivals = [mutant for mutant in rivals if not mutant.keeps_state] or rivals
     is_eps = len(rivals) > 1 and all(mutant.is_of_eps for mutant in rivals)
     text = _WITHOUT_EPS if is_eps else rivals[0].mistake
     return Mistake(text, (name,) if name else OUTPUTS, least)

@@ -40,10 +40,10 @@ def output(
     )
 
 
-def judged(*outputs: OutputErrors) -> tuple[Status, str]:
+def judged(*outputs: OutputErrors, condition: float = 1234567.0) -> tuple[Status, str]:
     errors = Errors(
         outputs=outputs,
-        condition_max_ratio=12345.0,
+        condition_max_ratio=condition,
         algorithm="two_pass",
         reduction="tree",
         accumulate_dtype="float32",
@@ -107,4 +107,5 @@ def test_the_reason_names_the_outputs_their_errors_and_the_limit() -> None:
         ],
     }
     lines = [f"{name}: {judged(*outputs)[1]}" for name, outputs in cases.items()]
+    lines.append(f"vacuous by an overflow: {judged(NOTHING, condition=1.03)[1]}")
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "reasons.txt")
