@@ -28,7 +28,7 @@ from implementations.contract import Implementation, Reduction
 LENGTHS = (1, 2, 7, 64, 1000, 4097)
 COLUMNS = ((67, 33), (4100, 24))  # few and many rows: dy decides how their sums are bounded
 SLOW_FROM = 1000  # sequential implementations run one step per element in Python: minutes
-# native's float16 and bfloat16 gradients are wrong on the CPU, so they calibrate nothing
+# native's float16 and bfloat16 gradients are inaccurate on the CPU, so they calibrate nothing
 KNOWN_WRONG = {("native", "float16"), ("native", "bfloat16")}
 
 

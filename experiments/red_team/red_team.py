@@ -35,7 +35,7 @@ from implementations.contract import Implementation, Reduction
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "published" / "red_team.parquet"
 MOST_ELEMENTS = 150_000  # of x in a case for right code, as in the covering array
 SLOW_FROM = 1000  # sequential implementations run one step per element in Python: minutes
-# native's float16 and bfloat16 gradients are wrong on the CPU
+# native's float16 and bfloat16 gradients are inaccurate on the CPU
 KNOWN_WRONG = {("native", "float16"), ("native", "bfloat16")}
 
 
