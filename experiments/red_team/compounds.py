@@ -44,10 +44,9 @@ from harness.mutants import (
 from harness.mutants.mutant import mutant_of
 from harness.records import Affine, Case, Status
 from harness.run.attempt import attempt
-from harness.verify.case_results import explanations, running_sum_declarations
 from harness.verify.cases import planned_cases
 from implementations import adopt
-from implementations.contract import Algorithm, Implementation
+from implementations.contract import Implementation
 
 _MOST_ELEMENTS = 1 << 18  # of x; the largest cases take longer than all others together
 _RANDOM_CASES = 3000  # ten times the number below: a trigger may hold in few of them
@@ -165,20 +164,15 @@ class Board:
             compound: the mutant.
             at_most: the cases to try, of those in which the trigger holds; None for all.
         """
-        explained: frozenset[Algorithm] | None = None
         for case in islice(self.where(compound.where), at_most):
-            declarations = _explanations_of(compound, case)
-            if declarations is None:
-                continue
-            explained = declarations if explained is None else explained & declarations
-            if not explained and not self._is_false_alarm(case):
+            if _fails(compound, case) and not self._is_false_alarm(case):
                 return case
         return None
 
     def fails(self, compound: Mutant, case: Case) -> bool:
         """Whether ``compound`` fails a case, by the bounds that a target must keep at first."""
         holds = conditions_in(case).issuperset(compound.where)
-        return holds and _explanations_of(compound, case) is not None
+        return holds and _fails(compound, case)
 
     def _is_false_alarm(self, case: Case) -> bool:
         trial = attempt(_right(), case)
@@ -248,24 +242,22 @@ def judge_compounds(
     return RedTeam(compounds=tuple(results), false_alarms=alarms)
 
 
-def _explanations_of(compound: Mutant, case: Case) -> frozenset[Algorithm] | None:
-    """Return the running sums that explain how ``compound`` fails a case; None if it does not."""
-    failed, declarations = _failure_of_base(compound.name, case)
+def _fails(compound: Mutant, case: Case) -> bool:
+    """Whether ``compound`` fails a case."""
+    failed = _failure_of_base(compound.name, case)
     if any(part.reads_dy for part in compound.where):
         failed = failed - {"y"}  # y is right if the trigger reads dy
-    return declarations if failed else None
+    return bool(failed)
 
 
 @cache
-def _failure_of_base(base: str, case: Case) -> tuple[frozenset[str], frozenset[Algorithm]]:
-    """Return the outputs that a mistake gets wrong, and the running sums that explain them."""
-    target = _adopted(base)
-    trial = attempt(target, case)
-    if trial.status not in {Status.WRONG, Status.CRASHED}:
-        return frozenset(), frozenset()
+def _failure_of_base(base: str, case: Case) -> frozenset[str]:
+    """Return the outputs that a mistake gets wrong."""
+    trial = attempt(_adopted(base), case)
+    if trial.status not in {Status.WRONG, Status.INACCURATE, Status.CRASHED}:
+        return frozenset()
     # without an output that is beyond its bound, the result is wrong in another way
-    wrong = frozenset(trial.outputs_beyond() or {"y"})
-    return wrong, frozenset(explanations(trial, running_sum_declarations(target)))
+    return frozenset(trial.outputs_beyond() or {"y"})
 
 
 @cache

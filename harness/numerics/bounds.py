@@ -30,7 +30,15 @@ A sum over rows counts only the k rows whose dy is not 0 in the column: adding a
 nothing. Of k - 1 additions in whatever order, none rounds a number larger than the sum of the
 positive addends or that of the negative ones, ``(sum abs(addend) + abs(sum addend))/2``. And where
 all dy are multiples of a number q with ``sum abs(dy) <= q/u``, every partial sum of dbias fits the
-dtype, and none is rounded.
+dtype, and none is rounded. Where k u is not small, a rounded partial sum may exceed the exact
+one by a factor ``(1 + u)^k <= exp(k u)`` (Higham, Accuracy and Stability, 2002, section 3.1).
+
+Code that runs in half precision rounds a result more than once. In y a factor, a product and the
+sum are rounded: the factor's error is at most one ulp of the largest number that is added, those of
+product and sum are half an ulp each. In dx dy weight is rounded first, then the terms and their two
+sums. ``rounds_again`` bounds y, dweight and dbias by two ulp, and dx by three, of the largest
+number that is added: n weight and bias in y; dy weight, its root mean square and its projection on
+n in dx; the norm of the addends in dweight and dbias.
 """
 
 from __future__ import annotations
@@ -95,6 +103,10 @@ class ColumnSums:
     """Sum of abs(dy xhat), as large as it can be computed."""
     inherited: Tensor
     """Error of dweight from the addends themselves; infinite without a bound."""
+    square: Tensor
+    """Sum of dy^2; 0 unless results may be rounded more than once."""
+    product_square: Tensor
+    """Sum of (dy xhat)^2, likewise."""
 
     @classmethod
     def without_rows(cls, hidden: int) -> ColumnSums:
@@ -106,6 +118,8 @@ class ColumnSums:
             grain=torch.full_like(nothing, float("inf")),
             product_size=nothing,
             inherited=nothing,
+            square=nothing,
+            product_square=nothing,
         )
 
     def __add__(self, other: ColumnSums) -> ColumnSums:
@@ -115,6 +129,8 @@ class ColumnSums:
             grain=torch.minimum(self.grain, other.grain),
             product_size=self.product_size + other.product_size,
             inherited=self.inherited + other.inherited,
+            square=self.square + other.square,
+            product_square=self.product_square + other.product_square,
         )
 
     def additions(self, chain: float, size: Tensor, total: Tensor, u: float) -> Tensor:
@@ -128,9 +144,10 @@ class ColumnSums:
         """
         # k - 1 additions, and one more for a mean that is multiplied by the number of rows
         count = self.addends.clamp(min=1)
+        growth = torch.exp(count * u)
         # no partial sum exceeds that of the positive addends, or that of the negative ones
-        largest = (size + total) / 2 * (1 + count * u)
-        return torch.minimum(count.clamp(max=chain) * size, count * largest)
+        largest = (size + total) / 2 * growth
+        return torch.minimum(count.clamp(max=chain) * size * growth, count * largest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,22 +169,31 @@ class ErrorBound:
     """In which mean and variance are formed."""
     at_any_condition: bool = False
     """Whether two passes are bounded at t >= 1 too, where no digit is certain."""
+    column_dtype: torch.dtype | None = None
+    """In which the sums over all rows are formed; None for that of mean and variance."""
+    sums_rounded_once: bool = False
+    """Whether sums over a row are formed in a wider dtype than the statistics, and rounded."""
+    rounds_again: torch.dtype | None = None
+    """The dtype of x, if results may be rounded to it more than once."""
 
     def chain(self, count: int, reduction: Reduction) -> float:
         """Roundings an addend can meet in a sum of ``count``: f."""
         return chain_length(count, reduction, self.lanes)
 
+    def _row_chain(self, count: int, reduction: Reduction) -> float:
+        return 1.0 if self.sums_rounded_once else self.chain(count, reduction)
+
     def condition_limit(self, hidden: int) -> float:
         """Condition number from which on there is no bound, ignoring eps: where t reaches 1."""
         u = unit_roundoff(self.accumulate_dtype)
-        return condition_limit(self.algorithm, self.chain(hidden, self.reduction), u)
+        return condition_limit(self.algorithm, self._row_chain(hidden, self.reduction), u)
 
     def y(
         self, exact: ExactRows, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
     ) -> Tensor:
         """Bound of abs(y - exact y), (rows, hidden) float64; infinite where t >= 1."""
         u = unit_roundoff(self.accumulate_dtype)
-        f = self.chain(exact.y[0].shape[1], self.reduction)
+        f = self._row_chain(exact.y[0].shape[1], self.reduction)
         size, rho, rstd_error = _of_statistics(self, exact, eps)
         mean_error = (f + 2) * self._mean_size(exact, size, rho)
         # factors per row are combined first: a pass over the elements costs more than all of them
@@ -177,6 +203,9 @@ class ErrorBound:
         bound = part.add_(of_weight).mul_(weight.abs())
         bound.add_(exact.y[0].abs(), alpha=2 * u).add_(bias.abs(), alpha=2 * u)
         bound += rounding(dtype, exact.y[0])
+        if self.rounds_again is not None:
+            scaled = torch.maximum(exact.normalised[0].abs(), rho).mul_(weight.abs())
+            bound += self._rounded_again(torch.maximum(exact.y[0].abs(), scaled), bias)
         return _infinite_where_unbounded(bound, rstd_error)
 
     def dx(
@@ -187,7 +216,7 @@ class ErrorBound:
             raise ValueError("a forward case has no dx")
         u, f = (
             unit_roundoff(self.accumulate_dtype),
-            self.chain(dy.shape[1], self.backward_reduction),
+            self._row_chain(dy.shape[1], self.backward_reduction),
         )
         rstd_error, fixed, slope = self._backward_errors(exact, eps)
         # e = fixed + slope n bounds the error of n = abs(normalised). All but the first term of
@@ -211,6 +240,11 @@ class ErrorBound:
         bound = inner.mul_(exact.rstd * (1 + rstd_error))
         bound.addcmul_(exact.dx[0].abs(), rstd_error)
         bound += rounding(dtype, exact.dx[0])
+        if self.rounds_again is not None:
+            largest = torch.maximum(scaled, exact.normalised[0].abs() * across)
+            rms = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True) / scaled.shape[1] ** 0.5
+            largest = torch.maximum(largest, rms) * exact.rstd
+            bound += self._rounded_again(largest, exact.dx[0], ulps=3)
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
         powers = 1 + exact.rstd + exact.rstd**2 + 1 / exact.rstd
         subnormal = (f + 2) * self._smallest * powers * (mean > 0)
@@ -230,17 +264,23 @@ class ErrorBound:
         error = _infinite_where_unbounded((normalised * slope).add_(fixed), rstd_error)
         inherited = _infinite_where_unbounded(error * size, rstd_error)
         product_size = normalised.add_(error).mul_(size).sum(0, keepdim=True)
+        square = product_square = torch.zeros_like(product_size)
+        if self.rounds_again is not None:
+            square = dy.square().sum(0, keepdim=True)
+            product_square = (dy * exact.normalised[0]).square_().sum(0, keepdim=True)
         return ColumnSums(
             addends=torch.count_nonzero(dy, 0)[None].double(),
             size=size.sum(0, keepdim=True),
             grain=grain(dy).amin(0, keepdim=True),
             product_size=product_size,
             inherited=inherited.sum(0, keepdim=True),
+            square=square,
+            product_square=product_square,
         )
 
     def dweight(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dweight - exact), (1, hidden), from the sum of all blocks of ``rows``."""
-        u = unit_roundoff(self.accumulate_dtype)
+        u = unit_roundoff(self.column_dtype or self.accumulate_dtype)
         # two more roundings, of the product and of the total. The addends themselves are off by
         # what they inherit, and by the smallest number if they are subnormal
         chain = self.chain(rows, self.column_reduction)
@@ -248,15 +288,23 @@ class ErrorBound:
         rounded = u * sums.additions(chain, sums.product_size, total, u)
         bound = rounded + 2 * u * sums.product_size + sums.addends * self._smallest
         bound = _infinite_where_unbounded(bound + sums.inherited, sums.inherited)
-        return bound + rounding(dtype, exact)
+        bound += rounding(dtype, exact)
+        return bound + self._rounded_again(sums.product_square.sqrt(), exact)
 
     def dbias(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dbias - exact), (1, hidden), from the sum of all blocks of ``rows``."""
-        u = unit_roundoff(self.accumulate_dtype)
+        u = unit_roundoff(self.column_dtype or self.accumulate_dtype)
         chain = self.chain(rows, self.column_reduction)
         rounded = u * sums.additions(chain, sums.size, exact.abs(), u)
         rounded = torch.where(sums.size * u <= sums.grain, u * sums.size, rounded)
-        return rounded + u * sums.size + rounding(dtype, exact)
+        bound = rounded + u * sums.size + rounding(dtype, exact)
+        return bound + self._rounded_again(sums.square.sqrt(), exact)
+
+    def _rounded_again(self, size: Tensor, other: Tensor, ulps: int = 2) -> Tensor:
+        """What further roundings add to half an ulp, up to ``ulps`` of the larger number."""
+        if self.rounds_again is None:
+            return torch.zeros_like(size)
+        return (ulps - 0.5) * spacing(self.rounds_again, torch.maximum(size.abs(), other.abs()))
 
     def _mean_size(self, exact: ExactRows, size: Tensor, rho: Tensor) -> Tensor:
         """Size of the number whose rounding the deviations inherit, over their rms; (rows, 1)."""
@@ -277,7 +325,7 @@ class ErrorBound:
         (rows, 1).
         """
         u = unit_roundoff(self.accumulate_dtype)
-        f = self.chain(exact.y[0].shape[1], self.reduction)
+        f = self._row_chain(exact.y[0].shape[1], self.reduction)
         size, rho, rstd_error = _of_statistics(self, exact, eps)
         rstd_error = rstd_error + 5 * u  # 4 operations and storing it
         mean_error = (f + 6) * u * self._mean_size(exact, size, rho) * (1 + rstd_error)
@@ -294,7 +342,7 @@ class ErrorBound:
 
         There an operation is off by half the smallest number, however small its result.
         """
-        f = self.chain(exact.y[0].shape[1], self.reduction)
+        f = self._row_chain(exact.y[0].shape[1], self.reduction)
         return (f + 2) * self._smallest * exact.rstd * (1 + rstd_error)
 
     def overflows(self, exact: ExactRows) -> Tensor:
@@ -329,7 +377,7 @@ class ErrorBound:
 
     def _terms(self, hidden: int) -> tuple[float, float, float]:
         """a, b and c in t = a K^2 + b K rho + c rho^2; shifted: c (rho^2 + distance^2)."""
-        u, f = unit_roundoff(self.accumulate_dtype), self.chain(hidden, self.reduction)
+        u, f = unit_roundoff(self.accumulate_dtype), self._row_chain(hidden, self.reduction)
         return terms(self.algorithm, f, u)
 
 

@@ -113,6 +113,11 @@ class Compared:
     rows: ExactRows | None
     """The block; None for dweight and dbias, which have one row."""
 
+    @property
+    def error(self) -> Tensor:
+        """The absolute errors; NaN where an infinity is compared with itself."""
+        return ((self.computed - self.exact[0]) - self.exact[1]).abs()
+
 
 def compared(
     outputs: Outputs,
@@ -307,12 +312,12 @@ def _broken_text(output: OutputErrors, errors: Errors, case: Case) -> str:
             "NaN or infinite where the exact value is finite"
         )
     return (
-        f"{output.output} is {_error_text(output, case)} off, {output.bound_ratio:.3g} times the "
+        f"{output.output} is {error_text(output, case)} off, {output.bound_ratio:.3g} times the "
         f"error bound of {errors.algorithm} with {errors.accumulate_dtype} statistics"
     )
 
 
-def _error_text(output: OutputErrors, case: Case) -> str:
+def error_text(output: OutputErrors, case: Case) -> str:
     """The largest error in ulp, or as an absolute error where an ulp would mean nothing."""
     of_parameter = output.output in {"dweight", "dbias"}
     dtype: torch.dtype = getattr(torch, case.param_dtype if of_parameter else case.dtype)
@@ -329,7 +334,7 @@ def _unbounded_text(
         f"{worst.unexpected_nonfinite} of {worst.elements} elements of {worst.output} "
         "are not finite"
         if worst.unexpected_nonfinite
-        else f"{worst.output} is {_error_text(worst, case)} off"
+        else f"{worst.output} is {error_text(worst, case)} off"
     )
     limit, reached = bound.condition_limit(case.hidden), errors.condition_max_ratio
     where = f"beyond condition number {limit:.3g}, and these inputs reach {reached:.3g}"

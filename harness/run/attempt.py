@@ -24,6 +24,7 @@ from harness.numerics.error_measurement import (
     status_of,
     verdict_of,
 )
+from harness.numerics.inaccuracy import Inaccuracy, Looser, explained_reason, explanations
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import SETTLE_S, Outputs
 from harness.records import Case, Direction, Errors, Mode, OutputErrors, Status
@@ -88,7 +89,11 @@ class Judged:
     case: Case
     status: Status
     reason: str = ""
-    """Why the status is not ok; empty if it is, or if the errors were not measured."""
+    """Why the status is not ok, or that results are rounded again; empty otherwise."""
+    explained_by: tuple[Inaccuracy, ...] = ()
+    """What explains errors beyond the bound, the strictest first."""
+    beyond: tuple[str, ...] = ()
+    """The outputs that it explains."""
     is_representable: bool = True
     """Whether the dtype can represent the inputs; False is no limit of the target."""
     ratios: tuple[BoundRatio | OutputErrors, ...] = ()
@@ -124,6 +129,7 @@ def attempt(
     *,
     exact: Callable[[Case], tuple[Inputs, Reference]] = exact_of,
     is_judged: bool = True,
+    is_explained: bool = True,
     measure: Measure | None = None,
     settled_runs: int = 0,
 ) -> Judged:
@@ -137,6 +143,7 @@ def attempt(
         trusted: what a call must not change; it is restored before the outputs are judged.
         exact: inputs and exact results.
         is_judged: False returns the outputs as they are, with the status OK.
+        is_explained: False calls every result beyond the bound wrong.
         measure: measures the errors, at twice the cost; None measures those of wrong outputs only.
         settled_runs: further calls if the outputs are wrong, each of which leaves a thread that is
             still at work the time to write to the outputs.
@@ -158,7 +165,7 @@ def attempt(
                 compile_s = max(first_s - (perf_counter() - began), 0.0)
         if is_judged:
             bound = error_bound_of(target, case)
-            judged = judge(outputs, case, bound, inputs, reference, measure)
+            judged = judge(outputs, case, bound, inputs, reference, measure, is_explained)
         judged = replace(judged, outputs=outputs, function=function, compile_s=compile_s)
         if judged.status is Status.WRONG:
             with spent, grad_mode(case), threads(case.threads):
@@ -183,8 +190,9 @@ def judge(
     inputs: Inputs,
     exact: Reference,
     measure: Measure | None = None,
+    is_explained: bool = True,
 ) -> Judged:
-    """Judge outputs of a case by an error bound.
+    """Judge outputs of a case by an error bound, and those beyond it by looser ones.
 
     Args:
         outputs: of a call on ``inputs``.
@@ -192,17 +200,33 @@ def judge(
         bound: of the target.
         inputs: of the case, or others of its shape.
         exact: results of ``inputs``.
-        measure: measures the errors; None measures those of wrong outputs only.
+        measure: measures the errors; None measures those of outputs beyond the bound only.
+        is_explained: False calls every result beyond the bound wrong.
     """
     before_s = exact.spent_s
     errors = measure and measure(outputs, inputs, case, bound, exact)
     ratios = errors.outputs if errors else bound_ratios(outputs, inputs, case, bound, exact)
-    if errors is None and status_of(ratios) is Status.WRONG:
-        errors = measure_errors(outputs, inputs, case, bound, exact)
+    status, reason = status_of(ratios), ""
+    loosened: tuple[Looser, ...] = ()
+    beyond = tuple(row.output for row in ratios if is_beyond(row))
+    if status is Status.WRONG:
+        errors = errors or measure_errors(outputs, inputs, case, bound, exact)
+        if is_explained:
+            loosened = explanations(outputs, inputs, case, bound, exact)
+    if errors is not None:
+        reason = verdict_of(errors, case, bound)[1]
+    if errors is not None and loosened:
+        strictest = loosened[0]
+        status, reason = Status.INACCURATE, explained_reason(errors, case, strictest)
+        if strictest.kind is Inaccuracy.ROUNDED_AGAIN:
+            errors = measure_errors(outputs, inputs, case, strictest.bound, exact)
+            status, ratios = status_of(errors.outputs), errors.outputs
     return Judged(
         case=case,
-        status=status_of(ratios),
-        reason=verdict_of(errors, case, bound)[1] if errors else "",
+        status=status,
+        reason=reason,
+        explained_by=tuple(looser.kind for looser in loosened),
+        beyond=beyond if loosened else (),
         ratios=ratios,
         errors=errors,
         outputs=outputs,

@@ -1,24 +1,25 @@
-"""The cases that were tried, by how they ended, and whether running sums explain the failures.
+"""The cases that were tried, by how they ended, and why some results are inaccurate.
 
-A target that declares nothing is first held to the bound of PyTorch's own kernel, whose sums are
-trees. A loop that adds one element after another, einsum, and products with ones lose more on long
-rows and are right: a running sum of N elements makes N roundings. Results outside the first bound
-are therefore judged again as if the target had declared running sums. If such declarations explain
-every failure of a dtype, the target is held to the loosest of those that were needed.
-
-A declaration explains a failure only by a finite bound. Two passes have one at any condition number
-(``at_any_condition`` in :mod:`harness.numerics.bounds`); Welford has none beyond its limit."""
+A dtype in which a case is wrong is wrong. Where each result beyond the bound is explained by a
+looser one (:mod:`harness.numerics.inaccuracy`), the target is inaccurate in that dtype: the fewest
+looser bounds that explain all of its cases are named."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, isqrt
+from math import isfinite
+from operator import itemgetter
 
-from harness.numerics.bounds import ErrorBound, error_bound_of
+import torch
+
+import implementations
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import bound_ratios, measure_errors, status_of
-from harness.records import Case, Direction, Status
+from harness.numerics.inaccuracy import Inaccuracy
+from harness.numerics.outputs import OUTPUTS
+from harness.records import Case, Direction, OutputErrors, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count
 from harness.run.attempt import Judged, attempt, exact_of
@@ -29,14 +30,6 @@ from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["GRADED_SHAPE", "CaseResults", "Count", "Grade", "grade"]
 
-_STRICTEST_FIRST = (Algorithm.TWO_PASS, Algorithm.WELFORD)
-# half the bound of a declared running sum: partial sums of equal addends grow linearly to the
-# total. Even if all roundings go the same way, as for a constant row, they come to N/3 of it
-_LANES = 2
-# roundings of random addends go both ways and come to about sqrt(N) of the total. Beyond 2^16
-# addends, one addend is hardly more than the last digit of a float32 sum, and roundings go one way
-_SPREAD = 4
-_MOST_RANDOM = 1 << 16
 _MOST_FAILURES = 200  # enough to see a pattern, in a verdict of readable size
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED, Status.OUT_OF_MEMORY}
 _RIGHT = {Status.OK, Status.OUT_OF_GUARANTEE}
@@ -51,15 +44,17 @@ class Count:
     """Within the bound."""
     out_of_guarantee: int = 0
     """The algorithm has no finite bound."""
+    inaccurate: int = 0
+    """Outside the bound, but explained by a looser one, as all others of the dtype are."""
     failed: int = 0
-    """Outside the bound, or crashed."""
+    """Wrong, or crashed."""
     declined: int = 0
     """The target raised."""
 
     @property
     def answered(self) -> int:
         """Cases that gave a result, or crashed."""
-        return self.ok + self.out_of_guarantee + self.failed
+        return self.ok + self.out_of_guarantee + self.inaccurate + self.failed
 
     @property
     def is_verified(self) -> bool:
@@ -71,81 +66,55 @@ class Count:
 class CaseResults:
     """Every case that was tried; all counts are derived from them."""
 
-    declarations: tuple[Implementation, ...] = ()
-    """What the target could have declared, strictest first."""
     trials: list[Judged] = field(default_factory=list)
     """Without outputs."""
     catches: dict[Case, str] = field(default_factory=dict)
-    """By failed case: what it is there to catch."""
-    again: dict[Case, dict[Algorithm, Judged]] = field(default_factory=dict)
-    """By failed case: its outputs judged by the declarations that explain them, strictest first."""
+    """By case beyond its bound: what it is there to catch."""
+    wrong_dtypes: set[str] = field(default_factory=set)
+    """Dtypes with a result that nothing explains, or with a crash."""
 
     def add(self, judged: Judged, catches: str) -> None:
         """Add one case, and what it is there to catch."""
         case = judged.case
         self.trials.append(replace(judged, outputs=None, function=None))
         if judged.status not in _REFUSED | _RIGHT:
-            declarations = () if case.dtype in self._unexplained_dtypes() else self.declarations
-            self.again[case] = explanations(judged, declarations)
             self.catches[case] = catches
-
-    def _unexplained_dtypes(self) -> set[str]:
-        """Return the dtypes with a failure that running sums do not explain."""
-        return {case.dtype for case, again in self.again.items() if not again}
-
-    def _failed(self, *, is_explained: bool) -> list[Judged]:
-        dtypes = self._unexplained_dtypes()
-        failed = (trial for trial in self.trials if trial.case in self.again)
-        return [trial for trial in failed if (trial.case.dtype not in dtypes) is is_explained]
+            if judged.status is not Status.INACCURATE:
+                self.wrong_dtypes.add(case.dtype)
 
     @property
-    def unexplained(self) -> list[Judged]:
-        """Failed cases of the dtypes in which no declaration explains all of them."""
-        return self._failed(is_explained=False)
-
-    @property
-    def explained(self) -> list[Judged]:
-        """Failed cases that running sums explain."""
-        return self._failed(is_explained=True)
-
-    def declaration_for(
-        self, implementation: Implementation, dtype: str | None = None
-    ) -> Implementation:
-        """Return what the target is held to: its declaration or, if needed, running sums."""
-        explained = self.explained
-        if not any(dtype in {None, trial.case.dtype} for trial in explained):
-            return implementation
-        needed = {next(iter(self.again[trial.case])) for trial in explained}
-        loosest_first = reversed(self.declarations)
-        return next((own for own in loosest_first if own.algorithm in needed), implementation)
+    def failures(self) -> list[Judged]:
+        """The cases beyond their bound, of the dtypes in which one is wrong."""
+        beyond = (trial for trial in self.trials if trial.case in self.catches)
+        return [trial for trial in beyond if trial.case.dtype in self.wrong_dtypes]
 
     @property
     def is_right_on_last_axis(self) -> bool:
         """Whether every failed case normalises several axes, and others of one axis are right."""
         one = [trial for trial in self.trials if trial.case.normalized_dims == 1]
-        failed = self.unexplained
+        failed = self.failures
         is_several = all(trial.case.normalized_dims > 1 for trial in failed)
         return bool(failed) and is_several and any(trial.status in _RIGHT for trial in one)
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
-        """Dtypes with at least one result that is not wrong, in the order tried."""
-        right = [trial for trial in self.trials if trial.status in _RIGHT]
-        return tuple(dict.fromkeys(trial.case.dtype for trial in (*right, *self.explained)))
+        """Dtypes with a result that is not wrong, in the order tried."""
+        right = _RIGHT | {Status.INACCURATE}
+        return tuple(
+            dict.fromkeys(trial.case.dtype for trial in self.trials if trial.status in right)
+        )
 
     def counts(self, dtypes: tuple[str, ...]) -> tuple[Count, ...]:
-        """Count the cases by dtype, by the bound of running sums where those explain them."""
+        """Count the cases by dtype."""
         ended = Counter((trial.case.dtype, trial.status) for trial in self.trials)
-        for trial in self.explained:  # by the strictest declaration that explains it
-            again = next(iter(self.again[trial.case].values()))
-            ended[trial.case.dtype, trial.status] -= 1
-            ended[trial.case.dtype, again.status] += 1
+        failed = Counter(trial.case.dtype for trial in self.failures)
         return tuple(
             Count(
                 dtype=dtype,
                 ok=ended[dtype, Status.OK],
                 out_of_guarantee=ended[dtype, Status.OUT_OF_GUARANTEE],
-                failed=sum(ended[dtype, status] for status in {*Status} - _REFUSED - _RIGHT),
+                inaccurate=0 if failed[dtype] else ended[dtype, Status.INACCURATE],
+                failed=failed[dtype],
                 declined=sum(ended[dtype, status] for status in _REFUSED),
             )
             for dtype in dtypes
@@ -153,7 +122,7 @@ class CaseResults:
 
     def findings(self) -> Iterator[Finding]:
         """Yield the smallest failures, smallest first, declined cases, and remarks on both."""
-        smallest = sorted(self.unexplained, key=lambda trial: trial.case.rows * trial.case.hidden)
+        smallest = sorted(self.failures, key=lambda trial: trial.case.rows * trial.case.hidden)
         for trial in smallest[:_MOST_FAILURES]:
             evidence = PlannedCase(trial.case, self.catches[trial.case])
             dtypes = (trial.case.dtype,)
@@ -163,71 +132,91 @@ class CaseResults:
                 kind = "raised" if trial.status is Status.ERROR else "declined"
                 yield limit(kind, trial.case.id, trial.reason)
         yield from raises_in(self.trials)
-        if explained := self.explained:
-            worst = max(explained, key=_bound_ratio)
-            cases = count(len(explained), "case")
-            yield remark(
-                RemarkKind.LESS_ACCURATE,
-                "is less accurate than PyTorch's own, as plain running sums are, which explain "
-                f"{cases} (declare them if it computes them); {worst.case.id}: {worst.reason}",
-                tuple(dict.fromkeys(trial.case.dtype for trial in explained)),
-            )
+        for dtype in dict.fromkeys(trial.case.dtype for trial in self.trials):
+            if dtype not in self.wrong_dtypes:
+                own = [trial for trial in self.trials if trial.case.dtype == dtype]
+                yield from _inaccuracies(own, self.catches)
 
 
-def _bound_ratio(trial: Judged) -> float:
-    """Return the largest error of a case, as a multiple of its bound."""
-    return max((ratio.bound_ratio or 0.0 for ratio in trial.ratios), default=0.0)
+# --- inaccurate results --------------------------------------------------------------------------
 
 
-# --- running sums ------------------------------------------------------------------------------
+def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iterator[Finding]:
+    """Yield why results in one dtype are beyond their bounds, each reason with its worst case."""
+    again = [trial for trial in trials if Inaccuracy.ROUNDED_AGAIN in trial.explained_by]
+    if again:
+        dtype, outputs = again[0].case.dtype, _outputs_beyond(again)
+        text = f"rounds {outputs} more than once in {dtype}"
+        yield remark(RemarkKind.ROUNDED_AGAIN, text, (dtype,))
+    left = [trial for trial in trials if trial.status is Status.INACCURATE]
+    while left:
+        explained_by = {
+            kind: [trial for trial in left if kind in trial.explained_by] for kind in Inaccuracy
+        }
+        # of those that explain as many cases, the strictest
+        kind = max(explained_by, key=lambda own: len(explained_by[own]))
+        left = [trial for trial in left if kind not in trial.explained_by]
+        yield _inaccuracy(kind, explained_by[kind], catches)
 
 
-def running_sum_declarations(implementation: Implementation) -> tuple[Implementation, ...]:
-    """Return what ``implementation`` could have declared, strictest first; none if it declares."""
-    if implementation.declared:
-        return ()
-    return tuple(
-        replace(
-            implementation,
-            algorithm=algorithm,
-            reduction=Reduction.BLOCKS,
-            lanes=_LANES,
-            backward_reduction=None,
-            column_reduction=Reduction.SEQUENTIAL,
-        )
-        for algorithm in _STRICTEST_FIRST
-    )
+def _inaccuracy(kind: Inaccuracy, trials: Sequence[Judged], catches: Mapping[Case, str]) -> Finding:
+    """Return the finding that one looser bound explains these cases."""
+    worst = max(trials, key=lambda trial: _worst(trial)[1])
+    case, (output, error_ulp) = worst.case, _worst(worst)
+    names, narrow, wide = _outputs_beyond(trials), case.dtype, "float32"
+    if case.dtype == "float64":
+        narrow, wide = "float32", "float64"
+    off = f"up to {error_ulp:.3g} ulp off"
+    if infinite := sum(any(row.unexpected_nonfinite for row in _rows(trial)) for trial in trials):
+        off += f", and not finite in {count(infinite, 'case')}"
+    text, better = {
+        Inaccuracy.RUNNING_SUMS: (
+            f"elements are added one after the other: {output} is {off}",
+            "pairwise sums keep",
+        ),
+        Inaccuracy.COLUMN_SUMS: (f"{names} are summed in {narrow}: {off}", f"sums in {wide} keep"),
+        Inaccuracy.STATISTICS: (
+            f"mean and variance are in {narrow}: {output} is {off}",
+            f"{wide} keeps",
+        ),
+    }[kind]
+    known = attempt(implementations.find("two_pass"), case, measure=measure_errors)
+    if known.errors is not None:
+        kept = [_in_ulp_of_x(row, case) for row in known.errors.outputs if row.output == output]
+        text += "".join(f", where {better} {ulp:.3g}" for ulp in kept)
+    return Finding(kind, Severity.INACCURATE, text, (case.dtype,), PlannedCase(case, catches[case]))
 
 
-def declared_bound(declaration: Implementation, case: Case) -> ErrorBound:
-    """Return the error bound of ``declaration``, as strict as the inputs of ``case`` allow.
+def _worst(trial: Judged) -> tuple[str, float]:
+    """Return the output with the largest error in ulp of x's dtype, and that error.
 
-    A bound of N roundings would excuse a count of 4097 elements that is kept in float16.
+    Errors without a digit are left out: the exact value may be almost 0, and so its ulp.
     """
-    if case.distribution == "normal" and case.hidden <= _MOST_RANDOM:
-        declaration = replace(declaration, lanes=max(_LANES, isqrt(case.hidden) // _SPREAD))
-    return replace(error_bound_of(declaration, case), at_any_condition=True)
+    most_ulp = 1 / torch.finfo(getattr(torch, trial.case.dtype)).eps
+    found = {
+        row.output: _in_ulp_of_x(row, trial.case)
+        for row in _rows(trial)
+        if row.output in trial.beyond and _in_ulp_of_x(row, trial.case) < most_ulp
+    }
+    return max(found.items(), key=itemgetter(1), default=("", 0.0))
 
 
-def explanations(judged: Judged, declarations: Sequence[Implementation]) -> dict[Algorithm, Judged]:
-    """Judge wrong outputs by each declaration; return the results of those that explain them."""
-    outputs, case = judged.outputs, judged.case
-    if judged.status is not Status.WRONG or outputs is None:
-        return {}
-    if any(ratio.unexpected_nonfinite for ratio in judged.ratios):
-        return {}  # no order of sums explains an unexpected NaN or infinity
-    inputs, exact = exact_of(case)
-    found = {}
-    for declaration in declarations:
-        ratios = bound_ratios(outputs, inputs, case, declared_bound(declaration, case), exact)
-        # a bound that is infinite where the first one is not explains nothing
-        pairs = zip(ratios, judged.ratios, strict=True)
-        is_as_finite = all(new.vacuous_elements <= old.vacuous_elements for new, old in pairs)
-        if status_of(ratios) is not Status.WRONG and is_as_finite:
-            found[declaration.algorithm] = Judged(
-                case=case, status=status_of(ratios), ratios=ratios
-            )
-    return found
+def _rows(trial: Judged) -> tuple[OutputErrors, ...]:
+    return trial.errors.outputs if trial.errors else ()
+
+
+def _in_ulp_of_x(row: OutputErrors, case: Case) -> float:
+    """Return an error in ulp of the dtype of x, which parameters may exceed."""
+    own = case.param_dtype if row.output in {"dweight", "dbias"} else case.dtype
+    eps = {name: torch.finfo(getattr(torch, name)).eps for name in (own, case.dtype)}
+    return row.worst_ulp * eps[own] / eps[case.dtype]
+
+
+def _outputs_beyond(trials: Sequence[Judged]) -> str:
+    """Return the outputs that are beyond their bound, in words: "dx, dweight and dbias"."""
+    beyond = {name for trial in trials for name in trial.beyond}
+    names = [name for name in OUTPUTS if name in beyond]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 # --- grades -------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from harness.verify.case_results import (
     CaseResults,
     Grade,
     grade,
-    running_sum_declarations,
 )
 from harness.verify.cases import PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
@@ -49,7 +48,7 @@ __all__ = ["Target", "TimeBudget", "by_keyword", "verify", "verify_case", "verif
 _MOST_S = 30.0  # for one case; the whole catalogue takes about as long on a slow target
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_GRADE = 30  # two of each distribution
-_NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE}
+_NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
 _OF_EPS = frozenset({RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS})
@@ -155,14 +154,14 @@ class Verification:
         first_results = {dtype: self._first_result(dtype) for dtype in self.dtypes}
         self._try_cases()
         self.trusted.mark_state()
-        is_enough = self.options.fail_fast and self.cases.unexplained
+        is_enough = self.options.fail_fast and self.cases.failures
         if self.instead is None and not is_enough:
             self._check_contract(first_results)
         try:
             self.trusted.check()
         except TamperingError as error:
             self._add_violation(_TAMPERS, str(error), self.dtypes[0])
-        failures = self.cases.unexplained
+        failures = self.cases.failures
         if not self.options.fail_fast:
             self._explain(failures)
         return self.verdict()
@@ -186,15 +185,13 @@ class Verification:
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
-        held = self.cases.declaration_for(self.implementation)
-        by_sums = "" if held is self.implementation else " by running sums"
         return Verdict(
             target=self.implementation.name,
             handle=self.handle,
-            bound=f"{held.algorithm}{by_sums}",
+            bound=self.implementation.algorithm,
             options=self.options.call.as_argument(),
             scope=self._scope(),
-            instead=self.instead if self.cases.unexplained else None,
+            instead=self.instead if self.cases.failures else None,
             is_right_on_last_axis=self.cases.is_right_on_last_axis,
             findings=merged((*self.cases.findings(), *self._facts())),
             example=self.example,
@@ -210,7 +207,7 @@ class Verification:
     @property
     def _is_y_wrong(self) -> bool:
         """Whether y is wrong somewhere: an eps that was measured may follow from the variance."""
-        return any("y" in trial.outputs_beyond() for trial in self.cases.unexplained)
+        return any("y" in trial.outputs_beyond() for trial in self.cases.failures)
 
     def _facts(self) -> list[Finding]:
         hidden = _OF_EPS if self._is_y_wrong else frozenset()
@@ -236,13 +233,19 @@ class Verification:
         self.findings.append(Finding(check, Severity.WRONG, text, (dtype,)))
 
     def _attempt(
-        self, case: Case, trusted: Trusted | None = None, *, is_judged: bool = True
+        self,
+        case: Case,
+        trusted: Trusted | None = None,
+        *,
+        is_judged: bool = True,
+        is_explained: bool = True,
     ) -> Judged:
         """Try a case, unless it ended an earlier process."""
         if case in self.crashed:
             return Judged(case=case, status=Status.CRASHED, reason=self.crashed[case])
         self.on_case(case)
-        return attempt(self.implementation, case, trusted, is_judged=is_judged)
+        target = self.implementation
+        return attempt(target, case, trusted, is_judged=is_judged, is_explained=is_explained)
 
     def _first_case(self, dtype: str) -> Case:
         """Return the first case of all, fitted to the target's scope."""
@@ -298,7 +301,7 @@ class Verification:
             scope = replace(scope, has_gradient=False)
         self.scope = scope
         self.implementation = within_scope(target, scope)
-        self.cases = CaseResults(declarations=running_sum_declarations(self.implementation))
+        self.cases = CaseResults()
         self._add(findings)
 
     def _first_result(self, dtype: str) -> Outputs | None:
@@ -323,7 +326,7 @@ class Verification:
         )
         stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
         for index, next_case in enumerate(planned):
-            failed = len(self.cases.unexplained)
+            failed = len(self.cases.failures)
             is_known = self.instead is not None and failed >= _ENOUGH_FAILURES
             if (options.fail_fast and failed) or is_known:
                 return
@@ -341,7 +344,9 @@ class Verification:
             reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
             self.findings.append(limit("left_out", case.id, reason))
             return
-        judged = self._attempt(case, self.trusted)
+        # one wrong result is enough: why others are inaccurate is not asked
+        is_explained = case.dtype not in self.cases.wrong_dtypes
+        judged = self._attempt(case, self.trusted, is_explained=is_explained)
         if not judged.is_representable:
             return
         self.budget.add(judged)
@@ -363,23 +368,22 @@ class Verification:
         case = judged.case
         layout, grad_output = (_PLAIN.get(name, name) for name in (case.layout, case.grad_output))
         plain = replace(case, layout=layout, grad_output=grad_output)
-        if judged.status is not Status.WRONG or plain == case:
+        if judged.status not in {Status.WRONG, Status.INACCURATE} or plain == case:
             return False
         return attempt(self.implementation, plain).status in _NOT_WRONG
 
     def _check_contract(self, first_results: Mapping[str, Outputs | None]) -> None:
-        options = self.options
+        options, target = self.options, self.implementation
         for dtype in self.cases.right_dtypes:
             case = self._first_case(dtype)
-            held = self.cases.declaration_for(self.implementation, dtype)
-            for finding in contract_findings(held, case, lambda: self.budget.left_s <= 0):
+            for finding in contract_findings(target, case, lambda: self.budget.left_s <= 0):
                 self._add([finding])
                 self.on_progress(self.verdict)
                 if options.fail_fast and finding.severity is Severity.WRONG:
                     return
             first, again = first_results[dtype], self._first_result(dtype)
             is_missing = (first is None) is not (again is None)
-            call = Call(held, case, make_inputs(case))
+            call = Call(target, case, make_inputs(case))
             if is_missing or (first and again and call.differing(first, again)):
                 text = "changes the result of its first call in later calls"
                 self._add_violation("first_result_does_not_change", text, dtype)
@@ -387,14 +391,15 @@ class Verification:
                 replace(case, shape=GRADED_SHAPE, normalized_dims=1)
             )
             if not options.fail_fast and _CALLS_TO_GRADE * per_call_s < self.budget.left_s:
-                self.grades.append(grade(self.implementation, dtype, options.device))
+                self.grades.append(grade(target, dtype, options.device))
                 self.native_grades.append(_grade_of_native(dtype, options.device))
         if options.huge_bytes is not None and self.cases.right_dtypes:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
-            held = self.cases.declaration_for(self.implementation, narrow)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown
             most_bytes = min(options.huge_bytes, free_bytes or options.huge_bytes)
-            self.findings += huge_findings(held, self._first_case(narrow), most_bytes)
+            self.findings += huge_findings(
+                self.implementation, self._first_case(narrow), most_bytes
+            )
 
 
 @cache

@@ -17,6 +17,7 @@ from torch import Tensor
 from harness.cases.inputs import Inputs, copy_in_layout, make_inputs
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import Compared, bound_ratios, compared, is_beyond
+from harness.numerics.inaccuracy import explanations
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS, Outputs, named_outputs
 from harness.records import Case, Direction
@@ -206,16 +207,16 @@ class Call:
         return next(iter(self.differing(one, other)), None)
 
     def beyond(self, outputs: Outputs, reference: Reference | None = None) -> set[str]:
-        """Return the names of the outputs that exceed the target's error bound.
+        """Return the names of the outputs that are wrong, if any is; inaccurate ones are not.
 
         Args:
             outputs: of the call.
             reference: to be shared by several results of the call; made if None.
         """
         reference = reference or Reference(self.inputs, self.case)
-        error_bound = error_bound_of(self.target, self.case)
-        ratios = bound_ratios(outputs, self.inputs, self.case, error_bound, reference)
-        return {ratio.output for ratio in ratios if is_beyond(ratio)}
+        call = self.inputs, self.case, error_bound_of(self.target, self.case), reference
+        beyond = {ratio.output for ratio in bound_ratios(outputs, *call) if is_beyond(ratio)}
+        return set() if beyond and explanations(outputs, *call) else beyond
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,273 @@
+"""Which looser error bound explains a result outside its own: right, inaccurate or wrong?
+
+A result outside the bound of its algorithm is judged again by looser bounds, the strictest first:
+
+* its operations may round to the dtype of x again: two or three ulp. Such a result is right.
+* its sums are running sums: one element is added after the other.
+* dweight and dbias are summed in the dtype of x, one row after the other.
+* its statistics are in a narrower dtype: half precision for x in half precision, where sums are
+  formed in a wider dtype and rounded; float32 for float64.
+
+A result that one of the last three explains is inaccurate; any other one is wrong. Where the bound
+of a class keeps no digit of an output, it excludes nothing: there the errors are compared with
+those of a simulation of that class, which they may exceed by one binary digit. So are all errors
+of statistics in half precision, whose bound is some percent of the result. And E[x^2] - E[x]^2 in
+float64 is not excused as statistics in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import isqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.cases.inputs import Inputs
+from harness.numerics.bounds import ErrorBound, unit_roundoff
+from harness.numerics.error_measurement import (
+    BoundRatio,
+    Compared,
+    compared,
+    error_text,
+    is_beyond,
+)
+from harness.numerics.oracle import Reference, wide_parameter, wide_rows
+from harness.numerics.outputs import Outputs
+from harness.records import Case, Errors
+from implementations.contract import Algorithm, Reduction
+
+__all__ = ["Inaccuracy", "Looser", "explained_reason", "explanations", "looser_bounds"]
+
+
+class Inaccuracy(StrEnum):
+    """What makes a right function less accurate than its algorithm."""
+
+    ROUNDED_AGAIN = "rounded_again"
+    """Rounded more than once in the dtype of x: such a result is right."""
+    RUNNING_SUMS = "running_sums"
+    """Each row, or each column, is added up one element after the other."""
+    COLUMN_SUMS = "column_sums"
+    """dweight and dbias are summed in the dtype of x."""
+    CANCELLATION = "cancellation"
+    """The variance is E[x^2] - E[x]^2, another algorithm: such a result is wrong."""
+    STATISTICS = "statistics"
+    """Mean and variance are in a narrower dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looser:
+    """A looser error bound."""
+
+    kind: Inaccuracy
+    bound: ErrorBound
+    dtype: torch.dtype
+    """In which the sums or statistics are formed."""
+
+
+_HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+# half the bound of a declared running sum: partial sums of equal addends grow linearly to the
+# total. Even if all roundings go the same way, as for a constant row, they come to N/3 of it
+_LANES = 2
+# roundings of random addends go both ways and come to about sqrt(N) of the total. Beyond 2^16
+# addends, one addend is hardly more than the last digit of a float32 sum, and roundings go one way
+_SPREAD = 4
+_MOST_RANDOM = 1 << 16
+_DIGIT = 0.5  # of the scale of an output: a bound above it keeps no binary digit
+_AGREE = 2.0  # times the error of a simulation, whose order of operations is another one
+_MOST_SIMULATED = 1 << 24  # elements: a simulation holds some ten arrays of them
+_MOST_ROWS = 1 << 17  # added up one after the other, at some microseconds each
+
+
+def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
+    """Yield the looser bounds of a case, the strictest first."""
+    half = _HALVES.get(case.dtype)
+    if half is not None:
+        bound = replace(bound, rounds_again=half)
+        yield Looser(Inaccuracy.ROUNDED_AGAIN, bound, half)
+    # a bound of N roundings would excuse a count of 4097 elements that is kept in float16
+    is_random = case.distribution == "normal" and case.hidden <= _MOST_RANDOM
+    lanes = max(_LANES, isqrt(case.hidden) // _SPREAD) if is_random else _LANES
+    running = replace(
+        bound,
+        reduction=Reduction.BLOCKS,
+        backward_reduction=Reduction.BLOCKS,
+        column_reduction=Reduction.SEQUENTIAL,
+        lanes=lanes,
+        at_any_condition=True,
+    )
+    # Welford's update has the order of a running sum in two passes, and a looser bound
+    first = {Algorithm.TWO_PASS} if bound.algorithm is Algorithm.WELFORD else set()
+    for algorithm in (*first, bound.algorithm):
+        looser = replace(running, algorithm=algorithm)
+        yield Looser(Inaccuracy.RUNNING_SUMS, looser, bound.accumulate_dtype)
+    if half is not None:
+        summed = replace(bound, column_dtype=half, column_reduction=Reduction.SEQUENTIAL)
+        yield Looser(Inaccuracy.COLUMN_SUMS, summed, half)
+    narrow = half
+    if case.dtype == "float64" and bound.accumulate_dtype is torch.float64:
+        narrow = torch.float32
+        cancelling = replace(bound, algorithm=Algorithm.ONE_PASS)
+        yield Looser(Inaccuracy.CANCELLATION, cancelling, torch.float64)
+    if narrow is not None and bound.accumulate_dtype is not narrow:
+        is_half = half is not None
+        looser = replace(bound, accumulate_dtype=narrow, sums_rounded_once=is_half)
+        looser = replace(looser, column_reduction=Reduction.SEQUENTIAL) if is_half else looser
+        yield Looser(Inaccuracy.STATISTICS, looser, narrow)
+
+
+def explanations(
+    outputs: Outputs, inputs: Inputs, case: Case, bound: ErrorBound, exact: Reference
+) -> tuple[Looser, ...]:
+    """Return the looser bounds that explain outputs outside ``bound``, the strictest first.
+
+    If results are only rounded again, that is the only explanation.
+
+    Args:
+        outputs: of a call on ``inputs``.
+        inputs: of the case.
+        case: what was run.
+        bound: of the algorithm, which the outputs exceed.
+        exact: results of ``inputs``.
+    """
+    found: dict[Inaccuracy, Looser] = {}
+    for looser in looser_bounds(bound, case):
+        if looser.kind in found:
+            continue
+        parts = zip(
+            compared(outputs, inputs, case, bound, exact),
+            compared(outputs, inputs, case, looser.bound, exact, scaled=True),
+            strict=True,
+        )
+        simulated = _Simulated(looser, inputs, case)
+        if all(_is_explained(own, loose, simulated) for own, loose in parts):
+            if looser.kind is Inaccuracy.CANCELLATION:
+                break
+            found[looser.kind] = looser
+            if looser.kind is Inaccuracy.ROUNDED_AGAIN:
+                break
+    return tuple(found.values())
+
+
+def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool:
+    """Whether the errors of a block are within the looser bound, or those of its simulation."""
+    allowed, scale = loose.bound, loose.scale
+    assert scale is not None
+    judged = torch.isfinite(own.bound) | ~torch.isfinite(own.exact[0])
+    lost = judged & ~(allowed <= _DIGIT * scale)
+    is_beyond_own = judged & ~(own.error <= own.bound)
+    if bool((is_beyond_own & (lost | simulated.is_always_compared)).any()):
+        agreeing = simulated.allowed(own, scale)
+        if agreeing is None:
+            return False
+        least = torch.minimum(allowed, agreeing) if simulated.is_always_compared else allowed
+        allowed = torch.where(lost, agreeing, least)
+    ratio = BoundRatio(own.output, own.dtype)
+    ratio.add(own.computed, own.exact, torch.where(judged, allowed, float("inf")))
+    return not is_beyond(ratio)
+
+
+def explained_reason(errors: Errors, case: Case, looser: Looser) -> str:
+    """Return how far off the outputs beyond their bound are, and what explains that."""
+    dtype = str(looser.dtype).removeprefix("torch.")
+    why = {
+        Inaccuracy.ROUNDED_AGAIN: f"rounded more than once in {dtype}",
+        Inaccuracy.RUNNING_SUMS: f"as running sums in {dtype} are",
+        Inaccuracy.COLUMN_SUMS: f"as sums over the rows in {dtype} are",
+        Inaccuracy.STATISTICS: f"as with mean and variance in {dtype}",
+    }[looser.kind]
+    beyond = [output for output in errors.outputs if is_beyond(output)]
+    return f"{'; '.join(f'{row.output} is {error_text(row, case)} off' for row in beyond)}: {why}"
+
+
+# --- simulations ---------------------------------------------------------------------------------
+
+
+class _Simulated:
+    """The errors of a simulation of a class, which is computed when first needed."""
+
+    def __init__(self, looser: Looser, inputs: Inputs, case: Case) -> None:
+        self._looser, self._inputs, self._case = looser, inputs, case
+        self._outputs: Outputs | None = None
+
+    @property
+    def is_always_compared(self) -> bool:
+        """Whether errors are compared with those of the simulation even where there is a bound."""
+        return self._looser.bound.sums_rounded_once
+
+    def allowed(self, part: Compared, scale: Tensor) -> Tensor | None:
+        """Return the largest errors that agree with the simulation; None if it takes too long."""
+        case = self._case
+        if case.rows * case.hidden > _MOST_SIMULATED or case.rows > _MOST_ROWS:
+            return None
+        if self._outputs is None:
+            self._outputs = _simulation(self._looser, self._inputs, case)
+        computed = getattr(self._outputs, part.output)
+        size = torch.ones(())
+        if part.rows is None:
+            own = wide_parameter(computed, 0.0, case)[None, :]
+        else:
+            rows = part.rows
+            own = wide_rows(computed, case, rows.start, rows.stop)
+            size = 1 + torch.sqrt((rows.mean.square() + rows.variance) * rows.rstd.square())
+        error = (((own - part.exact[0]) - part.exact[1]).abs() / scale).nan_to_num(nan=0.0)
+        worst = error.amax(-1, keepdim=True)
+        # a statistic of the simulation may be exact by chance: it may be rounded once
+        bound = torch.where(torch.isfinite(part.bound), part.bound, 0.0)
+        bound = bound + scale * _AGREE * (worst + unit_roundoff(self._looser.dtype) * size)
+        overflows = ~torch.isfinite(own) & ~torch.isfinite(part.computed)
+        return torch.where(overflows, float("inf"), bound)
+
+
+def _simulation(looser: Looser, inputs: Inputs, case: Case) -> Outputs:
+    """Compute a case in two passes as a class does: with running sums, or narrow statistics."""
+    wide = torch.promote_types(inputs.x.dtype, torch.float32)
+    is_running = looser.kind is Inaccuracy.RUNNING_SUMS
+
+    def rounded(value: Tensor) -> Tensor:
+        is_narrow = looser.kind is Inaccuracy.STATISTICS
+        return value.to(looser.dtype).to(wide) if is_narrow else value
+
+    def mean_of(value: Tensor) -> Tensor:
+        total = _running_sum(value, 1) if is_running else value.sum(-1, keepdim=True)
+        return rounded(total / value.shape[1])
+
+    def column_sum(value: Tensor) -> Tensor:
+        if is_running:
+            return _running_sum(value, 0)[0]
+        total = torch.zeros(case.hidden, dtype=looser.dtype)
+        for row in value:
+            total = (total + row).to(looser.dtype)
+        return total
+
+    def rows_of(tensor: Tensor) -> Tensor:
+        return tensor.detach().reshape(case.rows, case.hidden).to(device="cpu", dtype=wide)
+
+    x = rows_of(inputs.x)
+    weight = wide_parameter(inputs.weight, 1.0, case).to(wide)
+    bias = wide_parameter(inputs.bias, 0.0, case).to(wide)
+    deviation = rounded(x - mean_of(x))
+    rstd = rounded(torch.rsqrt(rounded(mean_of(rounded(deviation.square())) + case.eps)))
+    normalised = rounded(deviation * rstd)
+    outputs = Outputs(y=rounded(normalised * weight) + bias)
+    if inputs.dy is not None:
+        dy = rows_of(inputs.dy)
+        g = rounded(dy * weight)
+        of_normalised = rounded(normalised * mean_of(rounded(g * normalised)))
+        outputs = Outputs(
+            y=outputs.y,
+            dx=rounded(rounded(g - mean_of(g)) - of_normalised) * rstd,
+            dweight=column_sum(dy * normalised),
+            dbias=column_sum(dy),
+        )
+    return outputs
+
+
+def _running_sum(values: Tensor, axis: int) -> Tensor:
+    """Add up the elements of an axis one after the other, in their own dtype."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.accumulate(values.resolve_neg().numpy(), axis=axis)
+    return torch.from_numpy(sums.take([-1], axis=axis))
