@@ -54,6 +54,10 @@ class Mutant:
     """Whether eps alone is wrong: the variance is right."""
     dtypes: frozenset[str] = DTYPES
     """Names of the dtypes of x for which the mistake is larger than rounding errors."""
+    inaccurate: frozenset[str] = frozenset()
+    """Those in which it is LayerNorm with too few digits: inaccurate instead of wrong."""
+    rounded: frozenset[str] = frozenset()
+    """Those in which it only rounds again: right, with a remark."""
     remark: RemarkKind | None = None
     """The remark that the verification makes instead of a failure; None if it is a failure."""
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.mutants import RIGHT, WRONG, Mutant
+from harness.records.finding import RemarkKind
 from harness.run.integrity import process_state_restored
-from harness.verify.result import DTYPES
+from harness.verify.result import DTYPES, Outcome
 from harness.verify.verification import verify
 from implementations import adopt
 
@@ -62,10 +63,12 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTes
 
 
 def is_found(mutant: Mutant, dtype: str) -> bool:
-    """Whether the quick verification fails ``mutant``, or makes the remark it declares."""
+    """Whether the quick verification gives ``mutant`` the outcome or the remark it declares."""
     target = adopt(mutant.fresh(), mutant.name)
     with process_state_restored():
         verdict = verify(target, quick=True, dtypes=(dtype,), fail_fast=True)
-    if mutant.remark is None:
-        return verdict.is_wrong
-    return mutant.remark in {remark.kind for remark in verdict.remarks}
+    expected = RemarkKind.ROUNDED_AGAIN if dtype in mutant.rounded else mutant.remark
+    if expected is not None:
+        return expected in {remark.kind for remark in verdict.remarks}
+    wanted = Outcome.INACCURATE if dtype in mutant.inaccurate else Outcome.WRONG
+    return verdict.outcome is wanted
