@@ -86,7 +86,7 @@ def document_of_comparison(
         most_rows = max(most_rows - len(rows), 0)
     return (
         Text(f"{comparison.head} against {comparison.baseline}"),
-        Text(counts),
+        Text(f"{count(len(comparison.changes), 'case')}: {counts}"),
         *(Text(note, "note") for note in comparison.notes),
         *tables,
     )

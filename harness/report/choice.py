@@ -474,6 +474,8 @@ def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, 
     error, time, memory = (
         number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS
     )
+    # the usual reason is not said in every row
+    because = answer_text(choice).removeprefix(_BECAUSE[Decider.TIME]).removeprefix("; ")
     others = [] if best is None else [f"{best.label}: {caveat}" for caveat in caveats(choice)]
     others += [
         f"{candidate.label}: {price_text(candidate, choice)}"
@@ -487,7 +489,7 @@ def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, 
         time,
         error,
         memory,
-        Cell(answer_text(choice), note="\n".join(others) if is_priced else "", is_long=True),
+        Cell(because, note="\n".join(others) if is_priced else "", is_long=True),
     )
 
 
@@ -498,9 +500,10 @@ def workload_document(
     blocks: list[Facts | Text] = []
     for choice in workload_choices:
         best, (held, all_calls) = choice.best, choice.covered
+        run = "no implementation is eligible" if best is None else run_text(best.label)
         title = (
-            f"for all calls on {choice.device}, environment {choice.environment}: "
-            f"{'none' if best is None else best.label}: {answer_text(choice)}"
+            f"{run[0].upper()}{run[1:]} for all calls on {choice.device} "
+            f"(environment {choice.environment}): {answer_text(choice)}"
         )
         prices = [
             (candidate.label, price_text(candidate, choice))

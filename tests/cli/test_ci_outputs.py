@@ -49,7 +49,7 @@ def test_both_files_are_written_whether_the_gate_passes_or_fails() -> None:
         assert found.exit_code == code, found.output
         assert failures("new/junit.xml") == code
         assert Path("new/summary.md").read_text().startswith(f"## layernorm-bench: {mark}")
-        assert found.stdout.startswith(f"{run} against base.parquet\n1 ")
+        assert found.stdout.startswith(f"{run} against base.parquet\n1 case: 1 ")
         assert "::" not in found.stdout
 
 
