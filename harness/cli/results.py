@@ -93,6 +93,7 @@ def choose(
     """
     from harness.report import choice
     from harness.report.choice_code import python_lines
+    from harness.report.choice_json import choices_as_json
     from harness.report.document import json_text, markdown, show
     from harness.selection import Requirements
     from harness.selection import choose as choose_among
@@ -109,7 +110,7 @@ def choose(
     of_workload = choose_for_workload(wanted, found) if wanted else ()
     evidence = list(choice.evidence_lines(found, [run.name for run in runs]))
     if form == "json":
-        click.echo(json_text(choice.choices_as_json(found, of_workload, evidence)))
+        click.echo(json_text(choices_as_json(found, of_workload, evidence)))
     elif form == "python":
         click.echo("\n".join(python_lines(found, of_workload, [*evidence, *found.notes])))
     else:
