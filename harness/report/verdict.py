@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -313,25 +314,42 @@ def _example(example: Example) -> Iterator[Row]:
     conditions = "".join(f"; {condition}" for condition in example.conditions)
     yield "smallest example", f"{', '.join(given)}, eps {example.eps:g}{conditions}"
     if example.computed:
-        yield "it returns", _tensor(example.output, example.computed)
-        yield "right", _tensor(example.output, example.exact)
+        yield from zip(("it returns", "right"), _returned(example), strict=True)
         allowed = example.allowed_ulp
         bound = "" if allowed is None else f"; {_digits(allowed)} are allowed"
         yield "error", f"{ulp_text(example.error_ulp)}{bound}"
 
 
-def _tensor(name: str, values: Sequence[float], shape: tuple[int, ...] = ()) -> str:
+def _returned(example: Example) -> tuple[str, str]:
+    """Return what the call gives and what is right, with as many digits as show the difference."""
+    of_x = example.output in {"y", "dx"}
+    shape = example.shape if of_x else example.case.normalized_shape
+    is_all = len(example.computed) == prod(shape)
+    name = example.output if is_all else f"{example.output} at its worst element"
+    for digits in (4, 6, 9, 17):
+        computed, exact = (
+            _tensor(name, values, shape if is_all else (), digits)
+            for values in (example.computed, example.exact)
+        )
+        if computed != exact:
+            break
+    return computed, exact
+
+
+def _tensor(
+    name: str, values: Sequence[float], shape: tuple[int, ...] = (), digits: int = 7
+) -> str:
     """Return a tensor, such as "x = [1, 2, 4]"; of a large one, the shape."""
     if not values or len(values) > _MOST_ELEMENTS:
-        first = f" that begins with {_list(values[:_MOST_ELEMENTS])}" if values else ""
+        first = f" that begins with {_list(values[:_MOST_ELEMENTS], digits)}" if values else ""
         return f"{name} of shape {shape_text(shape or (len(values),))}{first}"
     size = shape[-1] if len(shape) > 1 else len(values)
-    rows = [_list(values[at : at + size]) for at in range(0, len(values), size)]
+    rows = [_list(values[at : at + size], digits) for at in range(0, len(values), size)]
     return f"{name} = {rows[0] if len(rows) == 1 else '[' + ', '.join(rows) + ']'}"
 
 
-def _list(values: Iterable[float]) -> str:
-    return f"[{', '.join(f'{value:.4g}' for value in values)}]"
+def _list(values: Iterable[float], digits: int) -> str:
+    return f"[{', '.join(f'{value:.{digits}g}' for value in values)}]"
 
 
 def _digits(ulp: float) -> str:

@@ -69,7 +69,7 @@ class Example:
     """None without a backward."""
     eps: float = 1e-5
     computed: tuple[float, ...] = ()
-    """Of that output, or of its worst row or element if it is large; empty after a crash."""
+    """Of that output, or of its worst element if it is large; empty without a result."""
     exact: tuple[float, ...] = ()
     """The right values of the same elements."""
     error_ulp: float = 0.0
@@ -205,8 +205,10 @@ class _Call:
     output: str
     inputs: Inputs
     computed: Tensor
-    """The row, or column, with the largest error over its bound."""
+    """The rows that hold the worst element, (rows, hidden); one row of dweight and dbias."""
     exact: Tensor
+    worst: int
+    """The element with the largest error over its bound, counted along the rows."""
     ratio: float
     """The largest error over its bound; infinite if one of the two is not finite."""
     error_ulp: float
@@ -217,10 +219,8 @@ class _Call:
     def example(self, repeated: Callable[[Case], str]) -> Example:
         inputs, case = self.inputs, self.case
         is_small = case.rows * case.hidden <= _MOST_SHOWN
-        computed, exact = self.computed, self.exact
-        if not is_small:  # the worst element alone
-            worst = (computed - exact).abs().nan_to_num(inf).argmax()
-            computed, exact = computed[worst][None], exact[worst][None]
+        shown = slice(None) if is_small else slice(self.worst, self.worst + 1)
+        computed, exact = self.computed.flatten()[shown], self.exact.flatten()[shown]
         return Example(
             case=case,
             output=self.output,
@@ -268,11 +268,11 @@ def _call(
         return None
     bound = error_bound_of(target, case)
     parts = compared(outputs, inputs, case, bound, reference, scaled=True)
-    found = [_worst_row(part, case, inputs) for part in parts if part.output == name]
+    found = [_worst_in(part, case, inputs) for part in parts if part.output == name]
     return max(found, key=lambda call: call.ratio)
 
 
-def _worst_row(part: Compared, case: Case, inputs: Inputs) -> _Call:
+def _worst_in(part: Compared, case: Case, inputs: Inputs) -> _Call:
     assert part.scale is not None
     exact = part.exact[0] + part.exact[1]
     error = (part.computed - part.exact[0] - part.exact[1]).abs()
@@ -281,15 +281,15 @@ def _worst_row(part: Compared, case: Case, inputs: Inputs) -> _Call:
     ratio = torch.where(error > 0, (error / part.bound).nan_to_num(0.0, posinf=inf), 0.0)
     ratio = torch.where(is_equal | exact.isfinite(), ratio, inf)
     at = int(ratio.argmax())
-    row = at // ratio.shape[1]
     ulp = spacing(part.dtype, part.scale.expand_as(error)).flatten()[at]
     allowed = float(part.bound.expand_as(error).flatten()[at] / ulp)
     return _Call(
         case=case,
         output=part.output,
         inputs=inputs,
-        computed=part.computed[row],
-        exact=exact[row],
+        computed=part.computed,
+        exact=exact,
+        worst=at,
         ratio=float(ratio.flatten()[at]),
         error_ulp=float(error.flatten()[at] / ulp),
         allowed_ulp=allowed if isfinite(allowed) else None,
@@ -299,6 +299,11 @@ def _worst_row(part: Compared, case: Case, inputs: Inputs) -> _Call:
 def _simplest(target: Implementation, call: _Call) -> _Call:
     """Replace the values of each tensor by the simplest with which the call still fails."""
     case = call.case
+    # not as they are laid out: rows may share memory
+    given: dict[str, Any] = {
+        name: None if (own := getattr(call.inputs, name)) is None else own.flatten()
+        for name in ("x", "weight", "bias", "dy")
+    }
     for name in ("weight", "bias", "dy", "x", "weight", "bias", "dy"):
         tensor: Tensor | None = getattr(call.inputs, name)
         if tensor is None or name in call.replaced:
@@ -307,13 +312,10 @@ def _simplest(target: Implementation, call: _Call) -> _Call:
             values = values.to(tensor.dtype)
             if not bool(values.isfinite().all()):
                 continue
-            given: dict[str, Any] = {
-                own: None if (old := getattr(call.inputs, own)) is None else old.flatten()
-                for own in ("x", "weight", "bias", "dy")
-            }
-            inputs = laid_out(case, **given | {name: values.flatten()})
+            chosen = given | {name: values}
+            inputs = laid_out(case, **chosen)
             if (found := _call(target, case, call.output, inputs)) is not None:
-                call = replace(found, replaced=(*call.replaced, name))
+                given, call = chosen, replace(found, replaced=(*call.replaced, name))
                 break
     return call
 

@@ -211,7 +211,7 @@ class Search:
         case = next(plain, None) or next(iter(failing), None)
         if case is None:
             return None
-        for axis in _ORDER:
+        for axis in (*_ORDER, *_ORDER):  # a later axis may exclude the simplest value of another
             is_data = axis == "distribution"
             values, least_ratio = (_OFFSETS, _PLAIN_RATIO) if is_data else (_SIMPLEST[axis], 1.0)
             cases = [changed(case, axis, value) for value in values]
