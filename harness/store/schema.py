@@ -30,7 +30,7 @@ from harness.records.text import count
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-SCHEMA_VERSION = 6  # above those of all earlier files, which no reader of this version takes
+SCHEMA_VERSION = 7  # above those of all earlier files, which no reader of this version takes
 
 VERSION_KEY = b"layernorm_bench_schema"
 RUNS_KEY = b"layernorm_bench_runs"
