@@ -125,7 +125,7 @@ def test_what_is_finished_outlasts_a_killed_node_and_a_killed_driver(
     journal = out.with_suffix(".jsonl")
     wait_until("5 records", lambda: journal.exists() and len(read_journal(journal).records) == 5)
     acknowledged = read_journal(journal).records
-    assert {token.case.rows for token in acknowledged} == set(ROWS) - {3}
+    assert {record.case.rows for record in acknowledged} == set(ROWS) - {3}
     (dying,) = (node for rows, node in begun(subjects) if rows == 3)
 
     # its node dies in mid-case: another one begins the case
