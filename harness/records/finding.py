@@ -40,7 +40,8 @@ class Finding:
     """Dtypes in which it was seen; empty if the dtype makes no difference."""
     evidence: Any = None
     """Of a failed case, the case and what it is there to catch; of LIMIT, what was not tried, and
-    the number of cases; of a mistake, the outputs that show it; of a trigger, its conditions."""
+    the number of cases; of RAISES, what was raised, and in how many cases, 0 if it was not tried
+    again; of a mistake, the outputs that show it; of a trigger, its conditions."""
 
 
 class RemarkKind(StrEnum):

@@ -27,6 +27,7 @@ from harness.report.document import (
     terminal_lines,
 )
 from harness.store import to_plain
+from harness.verify.raises import cause
 from harness.verify.result import Outcome, Verdict, VerifyOptions
 from harness.verify.scope import AFFINE_WORDS, Scope
 from harness.verify.verification import Target, by_keyword, verify_target
@@ -402,10 +403,14 @@ def _limit_text(grade: Grade) -> str:
 
 
 def _raises(verdict: Verdict) -> Iterator[str]:
-    for finding in verdict.raises[:_MOST_REMARKS]:
+    """Yield in which calls it raises, and what; an equal error is stated once."""
+    groups: dict[str, list[str]] = {}
+    for finding in verdict.raises:
         raised, cases = finding.evidence
         in_cases = f" ({count(cases, 'case')})" if cases else ""
-        yield f"where {finding.text}: {raised}{in_cases}"
+        groups.setdefault(f"{cause(raised)}{in_cases}", []).append(f"where {finding.text}")
+    for raised, where in [*groups.items()][:_MOST_REMARKS]:
+        yield f"{_and(where, 'or')}: {raised}"
 
 
 def _declines(verdict: Verdict) -> Iterator[str]:

@@ -252,21 +252,26 @@ class _Finder:
             when: " with gradients" if these calls have them; else empty.
         """
         found = {affine: error for affine, error in raised.items() if _is_error(error)}
-        missing = [name for name, affines in _WITHOUT.items() if affines <= found.keys()]
+        missing = {
+            name: next(error for affine, error in found.items() if affine in affines)
+            for name, affines in _WITHOUT.items()
+            if affines <= raised.keys() and affines & found.keys()
+        }
         if needed := [name for name in missing if name in required]:
             words = _or(f"without {name}" for name in needed)
-            self.limit(f"calls {words}{when}", found[Affine.NONE])
-        texts = [f"no {name} is given" for name in missing if name not in required]
+            self.limit(f"calls {words}{when}", missing[needed[0]])
+        texts = {
+            f"no {name} is given": error for name, error in missing.items() if name not in required
+        }
         explained = {affine for name in missing for affine in _WITHOUT[name]}
         rest = [affine for affine in found if affine not in explained]
         if rest == [Affine.NONE] and not required:
-            texts.append("neither weight nor bias is given")
+            texts["neither weight nor bias is given"] = found[Affine.NONE]
         elif rest:
             words = _or(AFFINE_WORDS[affine] for affine in rest)
             self.limit(f"calls with {words}{when}", found[rest[0]])
-        for text in texts:
-            text = f"{A_GRADIENT} and {text}" if when else text
-            self.raises("affine", text, found[Affine.NONE])
+        for text, error in texts.items():
+            self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
 
     def say_layouts(
         self, name: str, axis: str, raised: Mapping[str, ImplementationError], strided: set[str]

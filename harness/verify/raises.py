@@ -150,7 +150,7 @@ def cause(reason: str) -> str:
     if not separator or " " in kind:  # it was declined in words
         kind, separator, message = "", "", words
     cut = message[: _LONGEST - len(kind)].rpartition(" ")[0]
-    return f"{kind}{separator}{cut}..." if cut else kind
+    return f"{kind}{separator}{cut.rstrip(':,;')}..." if cut else kind
 
 
 def raises(axis: str, text: str, reason: str, cases: int, dtypes: tuple[str, ...] = ()) -> Finding:

@@ -206,7 +206,7 @@ def _raised(declared: ContractCheck, raised: ImplementationError, dtype: str) ->
     of_check = f"in the check {declared.name}"
     form = f"with {raised.form}" if isinstance(raised, RaisedInFormError) else of_check
     text = f"raises {form} ({cause(raised.reason)})"
-    evidence = raised.reason, 1
+    evidence = raised.reason, 0
     return Finding(RemarkKind.RAISES, Severity.REMARK, text, (dtype,), evidence)
 
 
