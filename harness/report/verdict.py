@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from math import prod
+from math import isfinite, prod
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -195,6 +195,9 @@ def _mistakes_text(texts: Sequence[str]) -> str:
 
 def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:
     """Return what is wrong where no mistake is known."""
+    example = verdict.example
+    if example is not None and example.computed and example.case.dtype in dtypes:
+        return _error(example)
     own = [finding for finding in verdict.of(Severity.WRONG) if {*finding.dtypes} & {*dtypes}]
     cases = [finding for finding in own if finding.evidence is not None]
     return _clause((cases or own)[0].text.partition("; ")[0]) if own else "results are wrong"
@@ -279,15 +282,21 @@ def _so_far(verdict: Verdict) -> Iterator[str]:
 def _facts(verdict: Verdict) -> Iterator[Row]:
     outcome = verdict.outcome
     if verdict.example is not None:
-        yield from _example(verdict.example)
+        is_wrong = outcome is Outcome.WRONG
+        label = "smallest example" if is_wrong else "worst case"
+        yield from _example(label, verdict.example)
+        if verdict.example.computed and _mistakes(verdict, verdict.example.case.dtype):
+            yield "error", _error(verdict.example)  # without a known mistake it is the mistake
     if outcome in {Outcome.RIGHT, Outcome.INACCURATE}:
         yield from _verified(verdict)
         yield from _named("accuracy", _accuracy(verdict))
     if verdict.coverage and outcome is not Outcome.WRONG:
         every = f"every {_COMBINATION[verdict.strength]} of {sum(verdict.coverage.values())}"
+        inaccurate = sum(own.inaccurate for own in verdict.counts)
+        some = f"; {inaccurate:,} are inaccurate" if inaccurate else ""
         beyond = verdict.out_of_guarantee
-        unbounded = f"; {beyond:,} of them have no error bound" if beyond else ""
-        yield "tried", f"{count(verdict.cases, 'case')}: {every} conditions{unbounded}"
+        some += f"; {beyond:,} have no error bound" if beyond else ""
+        yield "tried", f"{count(verdict.cases, 'case')}: {every} conditions{some}"
     elif verdict.left:
         yield "not tried", f"{count(verdict.left, 'case')}: the time was over"
     if verdict.failed:
@@ -304,8 +313,8 @@ def _named(name: str, texts: Iterable[str]) -> Iterator[Row]:
     yield from ((name if index == 0 else "", text) for index, text in enumerate(texts))
 
 
-def _example(example: Example) -> Iterator[Row]:
-    """Yield a call, what it returns, what is right, and how far off that is."""
+def _example(label: str, example: Example) -> Iterator[Row]:
+    """Yield a call, what it returns, and what is right."""
     parameters = {"weight": (example.weight, "1"), "bias": (example.bias, "0")}
     given = [_tensor("x", example.x, example.shape)]
     for name, (values, usual) in parameters.items():
@@ -313,12 +322,16 @@ def _example(example: Example) -> Iterator[Row]:
         given.append(f"no {name}" if values is None else shown)
     given += [_tensor("dy", example.dy, example.shape)] if example.dy else []
     conditions = "".join(f"; {condition}" for condition in example.conditions)
-    yield "smallest example", f"{', '.join(given)}, eps {example.eps:g}{conditions}"
+    yield label, f"{', '.join(given)}, eps {example.eps:g}{conditions}"
     if example.computed:
         yield from zip(("it returns", "right"), _returned(example), strict=True)
-        allowed = example.allowed_ulp
-        bound = "" if allowed is None else f"; {_digits(allowed)} are allowed"
-        yield "error", f"{ulp_text(example.error_ulp)}{bound}"
+
+
+def _error(example: Example) -> str:
+    allowed = example.allowed_ulp
+    bound = "" if allowed is None else f", where {_digits(allowed)} are allowed"
+    off = " off" if isfinite(example.error_ulp) else ""
+    return f"{example.output} is {ulp_text(example.error_ulp)}{off}{bound}"
 
 
 def _returned(example: Example) -> tuple[str, str]:
@@ -394,7 +407,8 @@ def _bound_text(grade: Grade) -> str:
     if grade.meets is None:
         return "within no error bound of statistics in float32 or wider"
     algorithm, _, reduction = grade.meets.partition(" ")
-    return f"as {algorithm}{' with running sums' if 'sequential' in reduction else ''}"
+    sums = " with running sums" if "sequential" in reduction else ""
+    return f"within the error bound of {algorithm}{sums}"
 
 
 def _limit_text(grade: Grade) -> str:
@@ -473,9 +487,9 @@ def _and(words: Sequence[str], word: str = "and") -> str:
 
 def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
     """Yield every count, failure, cause and reason."""
-    heads = ("dtype", "right#", "without an error bound#", "failed#", "declined#")
+    heads = ("dtype", "right#", "without an error bound#", "inaccurate#", "failed#", "declined#")
     numbers = [
-        (own.dtype, own.ok, own.out_of_guarantee, own.failed, own.declined)
+        (own.dtype, own.ok, own.out_of_guarantee, own.inaccurate, own.failed, own.declined)
         for own in verdict.counts
     ]
     yield Text("")

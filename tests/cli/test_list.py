@@ -18,9 +18,7 @@ from harness.measure.devices import DEVICES
 from harness.selection.workload import workload_names
 
 NAMES = {
-    "implementations": {
-        implementation.name for implementation in implementations.ALL + implementations.PEERS
-    },
+    "implementations": {each.name for each in implementations.ALL + implementations.PEERS},
     "presets": set(preset_names()),
     "workloads": set(workload_names()),
     "distributions": set(DISTRIBUTIONS),

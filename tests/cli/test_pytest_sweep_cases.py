@@ -31,9 +31,7 @@ def header_of(config: Any, sweep: str, alone: bool = True) -> str:
 
 
 def test_all_cases_of_a_preset_are_planned(tmp_path: Path) -> None:
-    on_cpu = [
-        implementation for implementation in implementations.ALL if "cpu" in implementation.devices
-    ]
+    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
     config = config_of(tmp_path, "tests", source=FROM_INI)
     assert f" {96 + 8 + 24 * len(on_cpu)} cases of ci; no other" in header_of(config, "ci")
 

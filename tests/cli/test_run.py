@@ -74,8 +74,8 @@ def test_wrong_results_fail_a_run_only_if_asked(
     assert found.exit_code == exit_code
     outcome = json.loads(found.stdout)
     assert outcome["statuses"] == {"wrong": 1, "out_of_guarantee": 1, "ok": 1}
-    assert [row.split("/")[0] for row in outcome["failed_on"]] == failed_on
-    assert [row.split("/")[0] for row in outcome["wrong"]] == ["mine.py:double"]
+    assert [each.split("/")[0] for each in outcome["failed_on"]] == failed_on
+    assert [each.split("/")[0] for each in outcome["wrong"]] == ["mine.py:double"]
     assert outcome["next_command"].startswith("layernorm-bench explain mine.py:double ")
     assert ("--fail-on" in found.stderr) == bool(exit_code)
 
@@ -85,7 +85,7 @@ def test_a_failed_case_fails_the_run() -> None:
     assert found.exit_code == 3
     assert "1 case could not be measured (1 error)" in found.stderr
     outcome = json.loads(found.stdout)
-    assert [row["status"] for row in outcome["cases"]] == ["ok", "error"]
+    assert [each["status"] for each in outcome["cases"]] == ["ok", "error"]
     assert outcome["cases"][1]["reason"] == "ValueError: no"
     assert len(read(Path("mine.parquet")).records) == 2
 
@@ -223,7 +223,7 @@ def test_a_page_that_cannot_be_written_costs_the_page_only(targets: str, code: i
 
 
 def ids(*arguments: str) -> list[str]:
-    return [row["id"] for row in json.loads(call("run", *arguments, "--json").stdout)["cases"]]
+    return [each["id"] for each in json.loads(call("run", *arguments, "--json").stdout)["cases"]]
 
 
 def test_shards_measure_every_case_once() -> None:
@@ -243,8 +243,8 @@ def test_an_axis_given_twice_or_with_commas_has_all_its_values() -> None:
 def test_an_axis_replaces_that_of_the_preset() -> None:
     names = {name for grid in load_preset("conditioning").grids for name in grid.distributions}
     found = ids("--preset", "conditioning", *ONE, "--dtype", "float32", "--mode", "eager")
-    assert {row.split("/")[4] for row in found} == names
-    assert {(row.split("/")[0], row.split("/")[2]) for row in found} == {("native", "2x8")}
+    assert {each.split("/")[4] for each in found} == names
+    assert {(each.split("/")[0], each.split("/")[2]) for each in found} == {("native", "2x8")}
 
 
 def test_results_go_to_a_file_with_the_name_of_the_sweep() -> None:
@@ -279,7 +279,7 @@ def test_a_crash_costs_its_case_and_no_implementation_prints_into_the_json(
     found = errors_of(f"{file}:aborts,{file}:prints,native", "--json")
     assert found.exit_code == 3
     cases = json.loads(found.stdout)["cases"]
-    assert [case["status"] for case in cases] == ["crashed", "wrong", "ok"]
+    assert [each["status"] for each in cases] == ["crashed", "wrong", "ok"]
     assert "SIGABRT" in cases[0]["reason"]
     assert "1 case could not be measured (1 crashed)" in found.stderr
     assert capfd.readouterr().out == ""

@@ -67,6 +67,12 @@ def small_eps(x, normalized_shape, weight=None, bias=None, eps=1e-6):
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
 
+def declines_transposed(x, *arguments):
+    if x.dim() > 1 and x.stride(-1) != 1:
+        raise ValueError("give me rows")
+    return right(x, *arguments)
+
+
 class OfDepth(torch.nn.Module):
     def __init__(self, dim, depth, kind):
         super().__init__()
@@ -199,6 +205,25 @@ def test_a_remark_exits_with_0_and_under_strict_with_1(implementations: Path) ->
     assert [each["kind"] for each in verdict["findings"]] == ["default_eps"]
     assert verified("--strict", target).exit_code == 1
     assert verified("--strict", "native").exit_code == 0
+
+
+def test_a_call_that_models_make_and_that_raises_is_in_the_first_line_and_strict_fails_it(
+    implementations: Path,
+) -> None:
+    target = f"{implementations}:declines_transposed"
+    found = verified(target)
+    first = " ".join(found.stdout.split()).partition(". ")[0]
+    assert (found.exit_code, "but it raises where x is" in first) == (0, True)
+    assert verified("--strict", target).exit_code == 1
+
+
+def test_verbose_adds_the_counts_and_the_line_of_python(implementations: Path) -> None:
+    short, verbose = (
+        verified(*option, f"{implementations}:wrong").stdout for option in ((), ("--verbose",))
+    )
+    assert "failures (" not in short
+    assert "failures (" in verbose
+    assert "in Python:" in verbose
 
 
 def test_the_scope_is_in_the_json(implementations: Path) -> None:

@@ -124,8 +124,8 @@ def of_long_rows(
 ) -> tuple[Compiled, Layout]:
     """Compile one of the kernels for rows that are too long for one program."""
     forwards, backwards = (
-        import_module(f"implementations.triton.long_{direction}_kernels")
-        for direction in ("forward", "backward")
+        import_module(f"implementations.triton.long_{each}_kernels")
+        for each in ("forward", "backward")
     )
     kernel = getattr(forwards, name, None) or getattr(backwards, name)
     layout = {

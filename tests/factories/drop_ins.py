@@ -17,7 +17,7 @@ from implementations import (
 )
 
 # tests/implementations/triton has those for a GPU
-ON_CPU = [implementation for implementation in ALL if "cpu" in implementation.devices]
+ON_CPU = [each for each in ALL if "cpu" in each.devices]
 
 every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -46,10 +46,8 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def trained(made: nn.LayerNorm) -> nn.LayerNorm:
     """Give the parameters values that are neither one nor zero."""
     with torch.no_grad():
-        for seed, parameter in enumerate(made.parameters()):
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
-            )
+        for seed, each in enumerate(made.parameters()):
+            each.copy_(torch.randn(each.shape, generator=torch.Generator().manual_seed(seed)))
     return made
 
 

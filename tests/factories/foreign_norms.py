@@ -22,8 +22,8 @@ def built(kind: type[nn.Module]) -> nn.Module:
     module = kind(HIDDEN) if issubclass(kind, nn.LayerNorm) else kind()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
-        for tensor in [*module.parameters(), *module.buffers()]:
-            tensor.copy_(1 + torch.rand(tensor.shape, generator=generator))
+        for each in [*module.parameters(), *module.buffers()]:
+            each.copy_(1 + torch.rand(each.shape, generator=generator))
     return module
 
 

@@ -63,8 +63,8 @@ def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Judged:
 def assert_right(*trials: Judged) -> None:
     """Assert that no trial failed, and that at least one is within the algorithm's guarantee."""
     wrong = {Status.WRONG, Status.ERROR, Status.UNSUPPORTED}
-    assert [(tried.case.id, tried.reason) for tried in trials if tried.status in wrong] == []
-    assert any(tried.status is Status.OK for tried in trials)
+    assert [(each.case.id, each.reason) for each in trials if each.status in wrong] == []
+    assert any(each.status is Status.OK for each in trials)
 
 
 def tensors(
@@ -73,12 +73,12 @@ def tensors(
     """Draw x, weight, bias and dy."""
     generator = torch.Generator().manual_seed(5)
     sizes = (shape, (hidden,), (hidden,), shape)
-    return tuple(torch.randn(size, generator=generator).to(DEVICE, dtype) for size in sizes)
+    return tuple(torch.randn(each, generator=generator).to(DEVICE, dtype) for each in sizes)
 
 
 def gradients(
     norm: Implementation, given: tuple[Tensor, ...], dy: Tensor, wanted: tuple[int, ...]
 ) -> tuple[Tensor, ...]:
-    leaves = [tensor.clone().requires_grad_(index in wanted) for index, tensor in enumerate(given)]
+    leaves = [each.clone().requires_grad_(index in wanted) for index, each in enumerate(given)]
     y = norm(leaves[0], (leaves[0].shape[-1],), leaves[1], leaves[2])
     return torch.autograd.grad(y, [leaves[index] for index in wanted], dy)

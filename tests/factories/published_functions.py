@@ -61,8 +61,8 @@ class RawPointers(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         if x.numel() == 0:
             raise RuntimeError("grid must be positive")
-        for tensor in (x, weight, bias):
-            if tensor.is_neg():
+        for each in (x, weight, bias):
+            if each.is_neg():
                 raise RuntimeError("data pointer of a negated view")
         ctx.save_for_backward(x, weight)
         ctx.eps = eps

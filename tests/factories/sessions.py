@@ -46,7 +46,7 @@ def maker(subjects: Path) -> Make:
     def session(rows: tuple[int, ...] = ROWS, **changes: Any) -> Session:
         grid = Grid(
             implementations=(f"{subjects}:counted",),
-            shapes=tuple((row, 8) for row in rows),
+            shapes=tuple((each, 8) for each in rows),
             measure=("errors",),  # type: ignore[arg-type]
         )
         sweep = Sweep(grids=(grid,))
@@ -77,7 +77,7 @@ def run(
 
 
 def rows(records: tuple[Record, ...]) -> list[int]:
-    return [record.case.rows for record in records]
+    return [each.case.rows for each in records]
 
 
 class StopError(Exception):

@@ -28,11 +28,11 @@ def use_small_catalogue(monkeypatch: pytest.MonkeyPatch, largest: int, one_in: i
         planned = planned_cases(*arguments, **named)
         seen = Counter[str]()
         kept = []
-        for planned_case in planned:
-            if prod(planned_case.case.shape) <= largest:
-                if seen[planned_case.catches] % one_in == 0:
-                    kept.append(planned_case)
-                seen[planned_case.catches] += 1
+        for each in planned:
+            if prod(each.case.shape) <= largest:
+                if seen[each.catches] % one_in == 0:
+                    kept.append(each)
+                seen[each.catches] += 1
         return kept
 
     monkeypatch.setattr(verification, "planned_cases", small)

@@ -157,9 +157,12 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "inaccurate in one dtype": replace(
         _IN_ALL,
+        counts=tuple(
+            replace(one, inaccurate=813 if one.dtype == "bfloat16" else 0) for one in _IN_ALL.counts
+        ),
         findings=(
             _sums("bfloat16", "21.9"),
-            remark(RemarkKind.AUTOCAST, "rounds dx more than once", ("bfloat16",)),
+            remark(RemarkKind.ROUNDED_AGAIN, "rounds dx more than once", ("bfloat16",)),
         ),
     ),
     "inaccurate in two dtypes": replace(

@@ -39,7 +39,7 @@ def record(status: Status = Status.OK, **changes: Any) -> Record:
 
 
 def timed(*factors: float, **changes: Any) -> list[Record]:
-    return [record(latency=latency(factor), **changes) for factor in factors]
+    return [record(latency=latency(each), **changes) for each in factors]
 
 
 def warning(kind: WarningKind, advice: str = "") -> MeasurementWarning:
@@ -71,7 +71,7 @@ def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
         assert first.cpu_s is not None
         assert second.cpu_s is not None
         assert both.cpu_s == first.cpu_s + second.cpu_s
-        assert both.epochs == first.epochs + tuple(4 + epoch for epoch in second.epochs)
+        assert both.epochs == first.epochs + tuple(4 + each for each in second.epochs)
 
 
 @pytest.mark.parametrize("field", ["latency", "cold"])
@@ -98,7 +98,7 @@ def test_latencies_without_a_reference_or_cpu_times_are_merged() -> None:
     found = latency_in(merged([record(latency=alone)] * 5, BUDGET))
     assert found.reference_ratio is None
     assert found.converged
-    assert all(arm.cpu_s is None for arm in found.arms)
+    assert all(each.cpu_s is None for each in found.arms)
     assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 20)
 
 
@@ -132,10 +132,10 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
     too_fast = warning(WarningKind.FASTER_THAN_COPY)
     records = [
         record(
-            latency=latency(ceiling_ratio=ceiling, is_valid=ceiling < 1.05),
-            warnings=() if ceiling < 1.05 else (too_fast,),
+            latency=latency(ceiling_ratio=each, is_valid=each < 1.05),
+            warnings=() if each < 1.05 else (too_fast,),
         )
-        for ceiling in ceilings
+        for each in ceilings
     ]
     found = merged(records, BUDGET)
     assert latency_in(found).is_valid is valid
@@ -144,8 +144,8 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
 
 def test_replays_are_merged_too() -> None:
     records = [
-        record(latency=latency(replay_s=median_estimate([seconds]), replay_ratio=None))
-        for seconds in (1e-6, 2e-6, 4e-6)
+        record(latency=latency(replay_s=median_estimate([each]), replay_ratio=None))
+        for each in (1e-6, 2e-6, 4e-6)
     ]
     assert latency_in(merged(records, BUDGET)).replay_s == median_estimate([1e-6, 2e-6, 4e-6])
 
@@ -195,7 +195,7 @@ def test_an_interval_that_is_narrow_across_processes_has_no_warning() -> None:
 @pytest.mark.parametrize("cold", [False, True])
 def test_an_interval_that_is_wide_across_processes_has_a_warning(cold: bool) -> None:
     factors = (1.0, 1.1, 1.3)
-    records = [record(cold=latency(factor)) for factor in factors] if cold else timed(*factors)
+    records = [record(cold=latency(each)) for each in factors] if cold else timed(*factors)
     (found,) = merged(records, BUDGET).warnings
     assert found.kind is WarningKind.NOT_CONVERGED
     assert "3 processes" in found.advice

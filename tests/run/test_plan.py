@@ -45,9 +45,7 @@ def test_a_scenario_that_was_begun_is_continued_in_its_environment() -> None:
 
 def test_the_cases_of_a_scenario_go_to_one_environment() -> None:
     placement = JobQueue(jobs())
-    first, other, second = (
-        placement.take(name(environment)) for environment in (HERE, OTHER, HERE)
-    )
+    first, other, second = (placement.take(name(each)) for each in (HERE, OTHER, HERE))
     assert first
     assert second
     assert other

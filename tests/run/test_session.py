@@ -27,7 +27,7 @@ def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> No
     outcome = run(session)
     assert outcome.path == session.out
     assert (outcome.left, outcome.measured, outcome.failed) == (0, 5, 0)
-    left = {path.name for path in session.out.parent.iterdir() if path.name.startswith("mine")}
+    left = {each.name for each in session.out.parent.iterdir() if each.name.startswith("mine")}
     assert left == {"mine.parquet"}
     stored = read(session.out)
     assert stored == outcome.results
@@ -70,10 +70,8 @@ def test_shards_together_plan_every_case_once() -> None:
     fleet = cast("Fleet", LocalFleet())
     sweep = Sweep(grids=(Grid(seeds=tuple(range(10))),))
     whole = plan(sweep, fleet)
-    parts = [planned_case for index in (1, 2, 3) for planned_case in plan(sweep, fleet, (index, 3))]
-    assert sorted(part.case.id for part in parts) == sorted(
-        planned_case.case.id for planned_case in whole
-    )
+    parts = [each for index in (1, 2, 3) for each in plan(sweep, fleet, (index, 3))]
+    assert sorted(each.case.id for each in parts) == sorted(each.case.id for each in whole)
 
 
 # --- a run that is cut short ---------------------------------------------------------------------
@@ -104,8 +102,8 @@ def test_the_overhead_of_a_run_with_a_crash_is_unknown(
     normal = LocalFleet.run
 
     def crashing(self: LocalFleet, *arguments: Any) -> Iterator[Record]:
-        for result in normal(self, *arguments):
-            yield replace(result, status=Status.CRASHED, errors=None, cost=None)
+        for each in normal(self, *arguments):
+            yield replace(each, status=Status.CRASHED, errors=None, cost=None)
 
     monkeypatch.setattr(LocalFleet, "run", crashing)
     outcome = run(make())

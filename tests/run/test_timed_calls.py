@@ -22,9 +22,7 @@ TWO_PASS = implementations.find("two_pass")
 
 
 def names(case: Case) -> list[tuple[ArmRole, str]]:
-    return [
-        (timed_call.role, timed_call.name) for timed_call in timed_calls_of(TWO_PASS.function, case)
-    ]
+    return [(each.role, each.name) for each in timed_calls_of(TWO_PASS.function, case)]
 
 
 # --- what is timed in turn -----------------------------------------------------------------------
@@ -65,8 +63,8 @@ def test_every_timed_call_can_be_called_on_the_inputs_of_a_case(direction: Direc
     case = replace(CASE, direction=direction)
     inputs = make_inputs(case)
     with torch.set_grad_enabled(direction is not Direction.FORWARD):
-        for timed_call in timed_calls_of(TWO_PASS.function, case):
-            timed_call.prepare(inputs.tensors)()
+        for each in timed_calls_of(TWO_PASS.function, case):
+            each.prepare(inputs.tensors)()
 
 
 @pytest.mark.parametrize("copy", ["torch copy_", "numpy copyto"])
@@ -86,11 +84,7 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
     monkeypatch.setattr(torch, "empty_like", watched)
     case = Case(implementation="native", shape=shape, dtype=dtype, layout=layout)
     (x, *_) = tensors = make_inputs(case).tensors
-    (found,) = (
-        timed_call
-        for timed_call in timed_calls_of(NATIVE.function, case)
-        if timed_call.name == copy
-    )
+    (found,) = (each for each in timed_calls_of(NATIVE.function, case) if each.name == copy)
     found.prepare(tensors)()
     (out,) = made
     if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory

@@ -13,6 +13,9 @@ from harness.verify.result import Outcome
 
 RIGHT, WRONG = EXAMPLES["right"], EXAMPLES["wrong"]
 VIOLATION = Finding("y_shares_no_memory", Severity.WRONG, "so", ("float16",))
+REMARK = remark(RemarkKind.RAISES, "so")
+RAISES = Finding("autograd", Severity.RAISES, "x is frozen", evidence=("so", 1))
+INACCURATE = Finding("column_sums", Severity.INACCURATE, "so", ("float32",))
 FAILED = Count(dtype="float32", ok=8, failed=1)
 
 
@@ -27,7 +30,11 @@ FAILED = Count(dtype="float32", ok=8, failed=1)
         ({"ended": "was interrupted"}, Outcome.NOT_VERIFIED),
         ({"ended": "was interrupted", "counts": (FAILED,)}, Outcome.WRONG),
         ({"left": 3}, Outcome.RIGHT),
-        ({"findings": (remark(RemarkKind.RAISES, "so"),)}, Outcome.RIGHT),
+        ({"findings": (REMARK,)}, Outcome.RIGHT),
+        ({"findings": (RAISES,)}, Outcome.RIGHT),
+        ({"findings": (INACCURATE,)}, Outcome.INACCURATE),
+        ({"findings": (INACCURATE, VIOLATION)}, Outcome.WRONG),
+        ({"findings": (INACCURATE,), "ended": "was interrupted"}, Outcome.NOT_VERIFIED),
     ],
 )
 def test_the_outcome_follows_from_the_findings(
@@ -37,6 +44,24 @@ def test_the_outcome_follows_from_the_findings(
     assert verdict.outcome is outcome
     assert verdict.passed is (outcome is Outcome.RIGHT)
     assert verdict.is_wrong is (outcome is Outcome.WRONG)
+
+
+@pytest.mark.parametrize(
+    ("findings", "is_accepted", "is_accepted_if_strict"),
+    [
+        ((), True, True),
+        ((REMARK,), True, False),
+        ((RAISES,), True, False),
+        ((INACCURATE,), False, False),
+        ((VIOLATION,), False, False),
+    ],
+)
+def test_strict_accepts_neither_remarks_nor_calls_that_raise(
+    findings: tuple[Finding, ...], is_accepted: bool, is_accepted_if_strict: bool
+) -> None:
+    verdict = replace(RIGHT, findings=findings)
+    assert verdict.is_accepted(strict=False) is is_accepted
+    assert verdict.is_accepted(strict=True) is is_accepted_if_strict
 
 
 def test_one_verified_dtype_is_enough() -> None:
@@ -54,6 +79,9 @@ def test_dtypes_are_wrong_by_a_case_or_by_a_contract_check() -> None:
     verdict = replace(RIGHT, counts=counts, findings=(VIOLATION,))
     assert verdict.wrong_dtypes == ("float16", "float64")
     assert verdict.right_dtypes == ("float32",)
+    inaccurate = replace(INACCURATE, dtypes=("float32", "float16"))
+    verdict = replace(verdict, findings=(VIOLATION, inaccurate))
+    assert (verdict.inaccurate_dtypes, verdict.right_dtypes) == (("float32",), ())
 
 
 def test_a_right_verdict_has_nothing_to_reproduce() -> None:
