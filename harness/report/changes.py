@@ -97,7 +97,10 @@ def end_of_comparison(comparison: Comparison) -> Document:
     _, words = verdict(comparison)
     worst = next((change for change in comparison.changes if change.kind.is_failure), None)
     if worst is None:
-        return (Text(""), Text(words))
+        left = sum(cases for kind, cases in comparison.counts.items() if not kind.is_judged)
+        is_partly = 0 < left < len(comparison.changes)
+        rest = f"; {count(left, 'case')} could not be judged in full" if is_partly else ""
+        return (Text(""), Text(f"{words}{rest}"))
     step = run_again(worst.case)
     return (Text(""), Text(f"{words}; to {step.purpose}:"), Text(step.command, "code"))
 

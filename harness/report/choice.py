@@ -354,7 +354,8 @@ def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> s
     is_here = scenario is not None and all(
         getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
     )
-    why = why.partition("; ")[0]
+    is_said = is_here and reason.kind is DisqualificationKind.INACCURATE
+    why = "" if is_said else why.partition("; ")[0]
     return f"{'' if is_here else f'; {record.case.id}'}{why and ': '}{why}"
 
 
