@@ -354,9 +354,12 @@ def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> s
     is_here = scenario is not None and all(
         getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
     )
-    is_said = is_here and reason.kind is DisqualificationKind.INACCURATE
-    why = "" if is_said else why.partition("; ")[0]
-    return f"{'' if is_here else f'; {record.case.id}'}{why and ': '}{why}"
+    where = "" if is_here else f"; {record.case.id}"
+    if reason.kind is DisqualificationKind.INACCURATE:  # the end of the reason explains the errors
+        why = why.rpartition(": ")[2]
+        return f"{why and ', '}{why}{where}"
+    why = why.partition("; ")[0]
+    return f"{where}{why and ': '}{why}"
 
 
 def fault_text(reason: Disqualification) -> str:
