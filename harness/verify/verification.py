@@ -350,7 +350,7 @@ class Verification:
         if not judged.is_representable:
             return
         self.budget.add(judged)
-        if self._is_misread_negation(judged):
+        if self._is_misread_negation(judged, is_explained=is_explained):
             self._add([remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,))])
         else:
             self.cases.add(judged, planned.catches)
@@ -363,14 +363,15 @@ class Verification:
         judged = self._attempt(case)
         return None if self._is_misread_negation(judged) else judged
 
-    def _is_misread_negation(self, judged: Judged) -> bool:
-        """Whether a wrong result is right once neither x nor dy has a negative bit."""
+    def _is_misread_negation(self, judged: Judged, *, is_explained: bool = True) -> bool:
+        """Whether a result is better once neither x nor dy has a negative bit."""
         case = judged.case
         layout, grad_output = (_PLAIN.get(name, name) for name in (case.layout, case.grad_output))
         plain = replace(case, layout=layout, grad_output=grad_output)
         if judged.status not in {Status.WRONG, Status.INACCURATE} or plain == case:
             return False
-        return attempt(self.implementation, plain).status in _NOT_WRONG
+        status = attempt(self.implementation, plain, is_explained=is_explained).status
+        return status in _NOT_WRONG - {judged.status}
 
     def _check_contract(self, first_results: Mapping[str, Outputs | None]) -> None:
         options, target = self.options, self.implementation

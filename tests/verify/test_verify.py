@@ -219,8 +219,9 @@ def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
 
 
 def test_assert_layer_norm_names_the_mistake(unbiased: str) -> None:
-    with pytest.raises(AssertionError, match=r"divides\s+the\s+variance\s+by\s+N-1"):
+    with pytest.raises(AssertionError, match=r"divides\s+the\s+variance\s+by\s+N-1") as raised:
         assert_layer_norm(unbiased, quick=True, dtypes=("float32",), directions=FORWARD)
+    assert "negative bit" not in str(raised.value)  # wrong with it and without
 
 
 def test_assert_layer_norm_raises_for_a_target_that_always_raises() -> None:
