@@ -14,7 +14,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from harness.records import Status
-from harness.records.finding import SILENT, Finding, RemarkKind, Severity
+from harness.records.finding import SILENT, Finding, Severity
 from harness.records.text import count, seconds_text, shape_text, ulp_text
 from harness.report.document import (
     Cell,
@@ -55,8 +55,6 @@ _MOST_CHARACTERS = 190  # of one fact: two lines
 _MOST_ELEMENTS = 12  # of a tensor that a person reads
 _COMBINATION = {2: "pair", 3: "triple", 4: "quadruple"}
 _UP_TO = "up to a condition number of "
-# of a wrong variance they are a consequence, and they are no reason for anything else
-_OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
 # "writes to x" has no subject, "dbias changes" has
 _NO_SUBJECT = re.compile(r"(?!(?:dbias|called|its)\b)\w*(?:s|ed|took) ")
 _OF_AXES = re.compile(r"(several|\d or more) normalized axes")
@@ -458,8 +456,7 @@ def _next_step(verdict: Verdict) -> str:
 def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
     """Yield what a user should know, warnings first; equal ones are stated once."""
     texts: dict[str, str] = {}
-    kept = [own for own in verdict.remarks if not (verdict.is_wrong and own.kind in _OF_EPS)]
-    for finding in sorted(kept, key=lambda own: own.kind not in SILENT):
+    for finding in sorted(verdict.remarks, key=lambda own: own.kind not in SILENT):
         dtypes = tuple(own.dtype for own in verdict.counts)
         text = finding.text + _within(finding.dtypes or dtypes, dtypes)
         texts.setdefault(text, "WARNING" if finding.kind in SILENT else "remark")

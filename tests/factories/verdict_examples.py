@@ -176,7 +176,6 @@ EXAMPLES: dict[str, Verdict] = {
             _FAILURE,
             _UNBIASED,
             _EVERYWHERE,
-            remark(RemarkKind.DEFAULT_EPS, "adds an eps of 9.9e-06 if none is given"),
             remark(RemarkKind.MALFORMED_ARGUMENTS, "does not check the shape of normalized_shape"),
         ),
         example=_EXAMPLE,
