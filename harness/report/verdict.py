@@ -464,7 +464,7 @@ def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
     for index, (text, name) in enumerate(texts.items()):
         if index >= most and name == "remark":
             left = count(len(texts) - index, "more remark" if index else "remark")
-            yield "", f"{'and ' if index else ''}{left}: --verbose"
+            yield "" if last == name else name, f"{'and ' if index else ''}{left}: --verbose"
             return
         yield "" if name == last else name, text
         last = name
