@@ -166,7 +166,7 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
     if len(groups) == 1:
         ((texts, dtypes),) = groups.items()
         text = _mistakes_text(texts) or _numbers(verdict, dtypes)
-        yield f"{first}: {text}." if len(texts) < 2 else f"{first}. {text[0].upper()}{text[1:]}."
+        yield f"{first}: {text}."
     else:
         yield f"{first}."
         for texts, dtypes in groups.items():
@@ -185,10 +185,8 @@ def _mistakes(verdict: Verdict, dtype: str) -> tuple[str, ...]:
 
 
 def _mistakes_text(texts: Sequence[str]) -> str:
-    """Return one mistake, or two of which one is likely; empty without any."""
-    if len(texts) < 2:
-        return "".join(f"it {text}" for text in texts)
-    return f"likely mistake: it {'; or: it '.join(texts)}"
+    """Return one mistake, or two in different outputs; empty without any."""
+    return ", and ".join(f"it {text}" for text in texts)
 
 
 def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from harness.cases.axes import (
     command_options,
     python_line,
     unusual,
+    value_of,
 )
 from harness.cases.inputs import Inputs, laid_out, make_inputs
 from harness.numerics.bounds import error_bound_of, spacing
@@ -37,8 +38,11 @@ __all__ = ["Example", "command_of", "example_of", "worst_of"]
 _MOST_CALLS = 100  # of the target, in search of smaller sizes
 _MOST_ELEMENTS = 1 << 20  # of all x in these calls, and in those with other values
 _MOST_SHOWN = 24  # elements of an x whose values are made by hand
-_LENGTHS = (3, 4, 2)  # of a row, best first: y of two elements is 1 and -1 whatever they are
-_ROWS = (1, 2, 3)
+# axes, and their best values: y of two elements is 1 and -1, whatever they are
+_SHRUNK: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("normalized_axes", ()), ("leading_axes", ()), ("rows", (1, 2, 3)), ("hidden", (3, 4, 2)),
+    ("rows", (1, 2, 3)),
+)  # fmt: skip
 _CLEAR_RATIO = 3.0  # times the bound
 _CONDITIONS = (
     "layout", "call", "threads", "param_dtype", "affine", "normalized_axes", "parameters",
@@ -179,8 +183,8 @@ def _smallest(case: Case, search: Search) -> Case:
         calls, elements = calls + 1, elements + smaller.rows * smaller.hidden
         return smaller if search.fails(smaller) else None
 
-    for axis, best in (("rows", _ROWS), ("hidden", _LENGTHS), ("rows", _ROWS)):
-        size = case.rows if axis == "rows" else case.hidden
+    for axis, best in _SHRUNK:
+        size = value_of(case, axis)
         few = (fails(axis, one) for one in best if one < size)
         if (found := next(filter(None, few), None)) is not None:
             case = found
