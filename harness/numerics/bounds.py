@@ -243,8 +243,10 @@ class ErrorBound:
         if self.rounds_again is not None:
             largest = torch.maximum(scaled, exact.normalised[0].abs() * across)
             rms = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True) / scaled.shape[1] ** 0.5
-            largest = torch.maximum(largest, rms) * exact.rstd
-            bound += self._rounded_again(largest, exact.dx[0], ulps=3)
+            largest = torch.maximum(largest, rms)
+            bound += self._rounded_again(largest * exact.rstd, exact.dx[0], ulps=3)
+            # a subnormal number that is multiplied by rstd has fewer digits
+            bound += self._rounded_again(largest, largest, ulps=1) * exact.rstd
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
         powers = 1 + exact.rstd + exact.rstd**2 + 1 / exact.rstd
         subnormal = (f + 2) * self._smallest * powers * (mean > 0)

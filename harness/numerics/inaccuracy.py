@@ -10,7 +10,7 @@ A result outside the bound of its algorithm is judged again by looser bounds, th
 
 A result that one of the last three explains is inaccurate; any other one is wrong. Where the bound
 of a class keeps no digit of an output, it excludes nothing: there the errors are compared with
-those of a simulation of that class, which they may exceed by one binary digit. So are all errors
+those of a simulation of that class, of which they may be three times as large. So are all errors
 of statistics in half precision, whose bound is some percent of the result. And E[x^2] - E[x]^2 in
 float64 is not excused as statistics in float32.
 """
@@ -77,7 +77,7 @@ _LANES = 2
 _SPREAD = 4
 _MOST_RANDOM = 1 << 16
 _DIGIT = 0.5  # of the scale of an output: a bound above it keeps no binary digit
-_AGREE = 2.0  # times the error of a simulation, whose order of operations is another one
+_AGREE = 3.0  # times the error of a simulation, whose order of operations is another one
 _MOST_SIMULATED = 1 << 24  # elements: a simulation holds some ten arrays of them
 _MOST_ROWS = 1 << 17  # added up one after the other, at some microseconds each
 
@@ -163,8 +163,9 @@ def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool
         agreeing = simulated.allowed(own, scale)
         if agreeing is None:
             return False
-        least = torch.minimum(allowed, agreeing) if simulated.is_always_compared else allowed
-        allowed = torch.where(lost, agreeing, least)
+        if simulated.is_always_compared:
+            lost |= ~(agreeing > allowed) | torch.isinf(agreeing)
+        allowed = torch.where(lost, agreeing, allowed)
     ratio = BoundRatio(own.output, own.dtype)
     ratio.add(own.computed, own.exact, torch.where(judged, allowed, float("inf")))
     return not is_beyond(ratio)
@@ -213,11 +214,12 @@ class _Simulated:
             rows = part.rows
             own = wide_rows(computed, case, rows.start, rows.stop)
             size = 1 + torch.sqrt((rows.mean.square() + rows.variance) * rows.rstd.square())
-        error = (((own - part.exact[0]) - part.exact[1]).abs() / scale).nan_to_num(nan=0.0)
-        worst = error.amax(-1, keepdim=True)
+        error = ((own - part.exact[0]) - part.exact[1]).abs().nan_to_num(nan=0.0)
+        worst = torch.where(scale > 0, error / scale, 0.0).amax(-1, keepdim=True)
         # a statistic of the simulation may be exact by chance: it may be rounded once
+        worst = worst + unit_roundoff(self._looser.dtype) * size
         bound = torch.where(torch.isfinite(part.bound), part.bound, 0.0)
-        bound = bound + scale * _AGREE * (worst + unit_roundoff(self._looser.dtype) * size)
+        bound = bound + _AGREE * torch.maximum(worst * scale, error)
         overflows = ~torch.isfinite(own) & ~torch.isfinite(part.computed)
         return torch.where(overflows, float("inf"), bound)
 
@@ -225,6 +227,8 @@ class _Simulated:
 def _simulation(looser: Looser, inputs: Inputs, case: Case) -> Outputs:
     """Compute a case in two passes as a class does: with running sums, or narrow statistics."""
     wide = torch.promote_types(inputs.x.dtype, torch.float32)
+    if looser.dtype is torch.float32:
+        wide = torch.float32
     is_running = looser.kind is Inaccuracy.RUNNING_SUMS
 
     def rounded(value: Tensor) -> Tensor:
