@@ -11,13 +11,12 @@ A result outside the bound of its algorithm is judged again by looser bounds, th
 A result that one of the last three explains is inaccurate; any other one is wrong. Where the bound
 of a class keeps no digit of an output, it excludes nothing: there the errors are compared with
 those of a simulation of that class, of which they may be three times as large. So are all errors
-of statistics in half precision, whose bound is some percent of the result. And E[x^2] - E[x]^2 in
-float64 is not excused as statistics in float32.
+of the second and the last class, whose bounds also hold what other mistakes do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isqrt
@@ -31,6 +30,7 @@ from harness.numerics.bounds import ErrorBound, unit_roundoff
 from harness.numerics.error_measurement import (
     BoundRatio,
     Compared,
+    bound_ratios,
     compared,
     error_text,
     is_beyond,
@@ -52,8 +52,6 @@ class Inaccuracy(StrEnum):
     """Each row, or each column, is added up one element after the other."""
     COLUMN_SUMS = "column_sums"
     """dweight and dbias are summed in the dtype of x."""
-    CANCELLATION = "cancellation"
-    """The variance is E[x^2] - E[x]^2, another algorithm: such a result is wrong."""
     STATISTICS = "statistics"
     """Mean and variance are in a narrower dtype."""
 
@@ -78,8 +76,15 @@ _SPREAD = 4
 _MOST_RANDOM = 1 << 16
 _DIGIT = 0.5  # of the scale of an output: a bound above it keeps no binary digit
 _AGREE = 3.0  # times the error of a simulation, whose order of operations is another one
+_COARSE = 0.01  # of the unit roundoff: the largest error in a case is some tenths of it at least
 _MOST_SIMULATED = 1 << 24  # elements: a simulation holds some ten arrays of them
 _MOST_ROWS = 1 << 17  # added up one after the other, at some microseconds each
+
+_OUTPUTS = {
+    Inaccuracy.COLUMN_SUMS: {"dweight", "dbias"},
+    Inaccuracy.STATISTICS: {"y", "dx", "dweight"},
+}
+"""The outputs that a looser bound concerns, if not all."""
 
 
 def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
@@ -107,11 +112,7 @@ def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
     if half is not None:
         summed = replace(bound, column_dtype=half, column_reduction=Reduction.SEQUENTIAL)
         yield Looser(Inaccuracy.COLUMN_SUMS, summed, half)
-    narrow = half
-    if case.dtype == "float64" and bound.accumulate_dtype is torch.float64:
-        narrow = torch.float32
-        cancelling = replace(bound, algorithm=Algorithm.ONE_PASS)
-        yield Looser(Inaccuracy.CANCELLATION, cancelling, torch.float64)
+    narrow = torch.float32 if case.dtype == "float64" else half
     if narrow is not None and bound.accumulate_dtype is not narrow:
         is_half = half is not None
         looser = replace(bound, accumulate_dtype=narrow, sums_rounded_once=is_half)
@@ -121,10 +122,10 @@ def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
 
 def explanations(
     outputs: Outputs, inputs: Inputs, case: Case, bound: ErrorBound, exact: Reference
-) -> tuple[Looser, ...]:
-    """Return the looser bounds that explain outputs outside ``bound``, the strictest first.
+) -> dict[str, tuple[Inaccuracy, ...]]:
+    """Return what explains each output beyond ``bound``, the strictest first; empty if one is not.
 
-    If results are only rounded again, that is the only explanation.
+    If an output is only rounded again, that is its only explanation.
 
     Args:
         outputs: of a call on ``inputs``.
@@ -133,23 +134,27 @@ def explanations(
         bound: of the algorithm, which the outputs exceed.
         exact: results of ``inputs``.
     """
-    found: dict[Inaccuracy, Looser] = {}
+    found: dict[str, list[Inaccuracy]] = {
+        row.output: []
+        for row in bound_ratios(outputs, inputs, case, bound, exact)
+        if is_beyond(row)
+    }
+    left = set(found)
     for looser in looser_bounds(bound, case):
-        if looser.kind in found:
-            continue
-        parts = zip(
-            compared(outputs, inputs, case, bound, exact),
-            compared(outputs, inputs, case, looser.bound, exact, scaled=True),
-            strict=True,
-        )
+        own = compared(outputs, inputs, case, bound, exact)
+        loose = compared(outputs, inputs, case, looser.bound, exact, scaled=True)
         simulated = _Simulated(looser, inputs, case)
-        if all(_is_explained(own, loose, simulated) for own, loose in parts):
-            if looser.kind is Inaccuracy.CANCELLATION:
-                break
-            found[looser.kind] = looser
-            if looser.kind is Inaccuracy.ROUNDED_AGAIN:
-                break
-    return tuple(found.values())
+        explained = left & _OUTPUTS.get(looser.kind, left)
+        for part, wide in zip(own, loose, strict=True):
+            if part.output in explained and not _is_explained(part, wide, simulated):
+                explained.remove(part.output)
+        for name in explained:
+            found[name] += [] if looser.kind in found[name] else [looser.kind]
+        if looser.kind is Inaccuracy.ROUNDED_AGAIN:
+            left -= explained
+        if not left:
+            break
+    return {name: tuple(kinds) for name, kinds in found.items()} if all(found.values()) else {}
 
 
 def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool:
@@ -168,20 +173,31 @@ def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool
         allowed = torch.where(lost, agreeing, allowed)
     ratio = BoundRatio(own.output, own.dtype)
     ratio.add(own.computed, own.exact, torch.where(judged, allowed, float("inf")))
-    return not is_beyond(ratio)
+    return not is_beyond(ratio) and simulated.is_as_coarse(own, scale)
 
 
-def explained_reason(errors: Errors, case: Case, looser: Looser) -> str:
+def explained_reason(
+    errors: Errors, case: Case, explained: Mapping[str, tuple[Inaccuracy, ...]]
+) -> str:
     """Return how far off the outputs beyond their bound are, and what explains that."""
-    dtype = str(looser.dtype).removeprefix("torch.")
+    narrow = "float32" if case.dtype == "float64" else case.dtype
+    wide = "float64" if case.dtype == "float64" else "float32"
     why = {
-        Inaccuracy.ROUNDED_AGAIN: f"rounded more than once in {dtype}",
-        Inaccuracy.RUNNING_SUMS: f"as running sums in {dtype} are",
-        Inaccuracy.COLUMN_SUMS: f"as sums over the rows in {dtype} are",
-        Inaccuracy.STATISTICS: f"as with mean and variance in {dtype}",
-    }[looser.kind]
-    beyond = [output for output in errors.outputs if is_beyond(output)]
-    return f"{'; '.join(f'{row.output} is {error_text(row, case)} off' for row in beyond)}: {why}"
+        Inaccuracy.RUNNING_SUMS: f"as running sums in {wide} are",
+        Inaccuracy.COLUMN_SUMS: f"as sums over the rows in {narrow} are",
+        Inaccuracy.STATISTICS: f"as with mean and variance in {narrow}",
+        Inaccuracy.ROUNDED_AGAIN: f"rounded more than once in {narrow}",
+    }
+    off = {
+        row.output: f"{row.output} is {error_text(row, case)} off"
+        for row in errors.outputs
+        if row.output in explained
+    }
+    parts = {
+        kind: ", ".join(off[name] for name, kinds in explained.items() if kinds[0] is kind)
+        for kind in why
+    }
+    return "; ".join(f"{text}: {why[kind]}" for kind, text in parts.items() if text)
 
 
 # --- simulations ---------------------------------------------------------------------------------
@@ -197,7 +213,20 @@ class _Simulated:
     @property
     def is_always_compared(self) -> bool:
         """Whether errors are compared with those of the simulation even where there is a bound."""
-        return self._looser.bound.sums_rounded_once
+        return self._looser.kind in {Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS}
+
+    def is_as_coarse(self, part: Compared, scale: Tensor) -> bool:
+        """Whether errors are as large as rounding in the class's dtype makes them.
+
+        E[x^2] - E[x]^2 in float64 is less exact than two passes, but more so than float32.
+        """
+        if self._case.dtype != "float64" or self._looser.kind is not Inaccuracy.STATISTICS:
+            return True
+        beyond = part.error > part.bound
+        if not bool(beyond.any()):
+            return True
+        least = _COARSE * unit_roundoff(self._looser.dtype)
+        return bool((part.error >= least * scale)[beyond].any())
 
     def allowed(self, part: Compared, scale: Tensor) -> Tensor | None:
         """Return the largest errors that agree with the simulation; None if it takes too long."""
@@ -216,8 +245,11 @@ class _Simulated:
             size = 1 + torch.sqrt((rows.mean.square() + rows.variance) * rows.rstd.square())
         error = ((own - part.exact[0]) - part.exact[1]).abs().nan_to_num(nan=0.0)
         worst = torch.where(scale > 0, error / scale, 0.0).amax(-1, keepdim=True)
-        # a statistic of the simulation may be exact by chance: it may be rounded once
-        worst = worst + unit_roundoff(self._looser.dtype) * size
+        # a statistic of the simulation may be exact by chance: it may be rounded once, and the
+        # roundings of a running sum, which go both ways, come to about the root of their number
+        is_running = self._looser.kind is Inaccuracy.RUNNING_SUMS
+        once = max(case.hidden**0.5 / _SPREAD, 1.0) if is_running else 1.0
+        worst = worst + unit_roundoff(self._looser.dtype) * size * once
         bound = torch.where(torch.isfinite(part.bound), part.bound, 0.0)
         bound = bound + _AGREE * torch.maximum(worst * scale, error)
         overflows = ~torch.isfinite(own) & ~torch.isfinite(part.computed)

@@ -6,7 +6,7 @@ revisions call targets here, so that a target's failure has the same status and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,12 @@ from harness.numerics.error_measurement import (
     status_of,
     verdict_of,
 )
-from harness.numerics.inaccuracy import Inaccuracy, Looser, explained_reason, explanations
+from harness.numerics.inaccuracy import (
+    Inaccuracy,
+    explained_reason,
+    explanations,
+    looser_bounds,
+)
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import SETTLE_S, Outputs
 from harness.records import Case, Direction, Errors, Mode, OutputErrors, Status
@@ -90,10 +95,8 @@ class Judged:
     status: Status
     reason: str = ""
     """Why the status is not ok, or that results are rounded again; empty otherwise."""
-    explained_by: tuple[Inaccuracy, ...] = ()
-    """What explains errors beyond the bound, the strictest first."""
-    beyond: tuple[str, ...] = ()
-    """The outputs that it explains."""
+    explained_by: Mapping[str, tuple[Inaccuracy, ...]] = field(default_factory=dict)
+    """By output beyond its bound: what explains that, the strictest first. Empty if one is not."""
     is_representable: bool = True
     """Whether the dtype can represent the inputs; False is no limit of the target."""
     ratios: tuple[BoundRatio | OutputErrors, ...] = ()
@@ -207,26 +210,24 @@ def judge(
     errors = measure and measure(outputs, inputs, case, bound, exact)
     ratios = errors.outputs if errors else bound_ratios(outputs, inputs, case, bound, exact)
     status, reason = status_of(ratios), ""
-    loosened: tuple[Looser, ...] = ()
-    beyond = tuple(row.output for row in ratios if is_beyond(row))
+    explained: dict[str, tuple[Inaccuracy, ...]] = {}
     if status is Status.WRONG:
         errors = errors or measure_errors(outputs, inputs, case, bound, exact)
         if is_explained:
-            loosened = explanations(outputs, inputs, case, bound, exact)
+            explained = explanations(outputs, inputs, case, bound, exact)
     if errors is not None:
         reason = verdict_of(errors, case, bound)[1]
-    if errors is not None and loosened:
-        strictest = loosened[0]
-        status, reason = Status.INACCURATE, explained_reason(errors, case, strictest)
-        if strictest.kind is Inaccuracy.ROUNDED_AGAIN:
-            errors = measure_errors(outputs, inputs, case, strictest.bound, exact)
+    if errors is not None and explained:
+        status, reason = Status.INACCURATE, explained_reason(errors, case, explained)
+        if {*explained.values()} == {(Inaccuracy.ROUNDED_AGAIN,)}:
+            again = next(looser_bounds(bound, case)).bound
+            errors = measure_errors(outputs, inputs, case, again, exact)
             status, ratios = status_of(errors.outputs), errors.outputs
     return Judged(
         case=case,
         status=status,
         reason=reason,
-        explained_by=tuple(looser.kind for looser in loosened),
-        beyond=beyond if loosened else (),
+        explained_by=explained,
         ratios=ratios,
         errors=errors,
         outputs=outputs,

@@ -7,10 +7,9 @@ looser bounds that explain all of its cases are named."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from operator import itemgetter
 
 import torch
 
@@ -143,62 +142,75 @@ class CaseResults:
 
 def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iterator[Finding]:
     """Yield why results in one dtype are beyond their bounds, each reason with its worst case."""
-    again = [trial for trial in trials if Inaccuracy.ROUNDED_AGAIN in trial.explained_by]
+    explained = [
+        (trial, name, kinds) for trial in trials for name, kinds in trial.explained_by.items()
+    ]
+    again = {name for _, name, kinds in explained if Inaccuracy.ROUNDED_AGAIN in kinds}
     if again:
-        dtype, outputs = again[0].case.dtype, _outputs_beyond(again)
-        text = f"rounds {outputs} more than once in {dtype}"
+        dtype = trials[0].case.dtype
+        text = f"rounds {_listed(again)} more than once in {dtype}"
         yield remark(RemarkKind.ROUNDED_AGAIN, text, (dtype,))
-    left = [trial for trial in trials if trial.status is Status.INACCURATE]
-    while left:
-        explained_by = {
-            kind: [trial for trial in left if kind in trial.explained_by] for kind in Inaccuracy
-        }
-        # of those that explain as many cases, the strictest
-        kind = max(explained_by, key=lambda own: len(explained_by[own]))
-        left = [trial for trial in left if kind not in trial.explained_by]
-        yield _inaccuracy(kind, explained_by[kind], catches)
+    left = [own for own in explained if Inaccuracy.ROUNDED_AGAIN not in own[2]]
+    chosen = []
+    unnamed = left
+    while unnamed:  # the fewest that explain all; of those that explain as many, the strictest
+        kind = max(Inaccuracy, key=lambda one: sum(one in kinds for _, _, kinds in unnamed))
+        chosen.append(kind)
+        unnamed = [own for own in unnamed if kind not in own[2]]
+    by_kind: dict[Inaccuracy, list[tuple[Judged, str]]] = {}
+    for trial, name, kinds in left:
+        by_kind.setdefault(next(kind for kind in kinds if kind in chosen), []).append((trial, name))
+    for kind in sorted(by_kind, key=[*Inaccuracy].index):
+        yield _inaccuracy(kind, by_kind[kind], catches)
 
 
-def _inaccuracy(kind: Inaccuracy, trials: Sequence[Judged], catches: Mapping[Case, str]) -> Finding:
-    """Return the finding that one looser bound explains these cases."""
-    worst = max(trials, key=lambda trial: _worst(trial)[1])
-    case, (output, error_ulp) = worst.case, _worst(worst)
-    names, narrow, wide = _outputs_beyond(trials), case.dtype, "float32"
+def _inaccuracy(
+    kind: Inaccuracy, found: Sequence[tuple[Judged, str]], catches: Mapping[Case, str]
+) -> Finding:
+    """Return the finding that one looser bound explains these outputs of cases."""
+    worst, output = max(found, key=lambda own: _error_ulp(*own))
+    case = worst.case
+    narrow, wide = case.dtype, "float32"
     if case.dtype == "float64":
         narrow, wide = "float32", "float64"
-    off = f"up to {error_ulp:.3g} ulp off"
-    if infinite := sum(any(row.unexpected_nonfinite for row in _rows(trial)) for trial in trials):
-        off += f", and not finite in {count(infinite, 'case')}"
+    names = _listed({name for _, name in found})
+    verb = "is" if " " not in names else "are"
+    off = f"up to {_error_ulp(worst, output):.3g} ulp off"
+    infinite = {
+        trial.case
+        for trial, name in found
+        if any(row.unexpected_nonfinite for row in _rows(trial) if row.output == name)
+    }
+    if infinite:
+        off += f", and not finite in {count(len(infinite), 'case')}"
     text, better = {
         Inaccuracy.RUNNING_SUMS: (
             f"elements are added one after the other: {output} is {off}",
             "pairwise sums keep",
         ),
-        Inaccuracy.COLUMN_SUMS: (f"{names} are summed in {narrow}: {off}", f"sums in {wide} keep"),
+        Inaccuracy.COLUMN_SUMS: (
+            f"{names} {verb} summed in {narrow}: {off}",
+            f"sums in {wide} keep",
+        ),
         Inaccuracy.STATISTICS: (
             f"mean and variance are in {narrow}: {output} is {off}",
             f"{wide} keeps",
         ),
     }[kind]
     known = attempt(implementations.find("two_pass"), case, measure=measure_errors)
-    if known.errors is not None:
-        kept = [_in_ulp_of_x(row, case) for row in known.errors.outputs if row.output == output]
-        text += "".join(f", where {better} {ulp:.3g}" for ulp in kept)
+    kept = [_in_ulp_of_x(row, case) for row in _rows(known) if row.output == output]
+    text += "".join(f", where {better} {ulp:.2g}" for ulp in kept)
     return Finding(kind, Severity.INACCURATE, text, (case.dtype,), PlannedCase(case, catches[case]))
 
 
-def _worst(trial: Judged) -> tuple[str, float]:
-    """Return the output with the largest error in ulp of x's dtype, and that error.
+def _error_ulp(trial: Judged, output: str) -> float:
+    """Return the error of an output in ulp of x's dtype; 0 if it has no digit.
 
-    Errors without a digit are left out: the exact value may be almost 0, and so its ulp.
+    Then the exact value may be almost 0, and so its ulp.
     """
     most_ulp = 1 / torch.finfo(getattr(torch, trial.case.dtype)).eps
-    found = {
-        row.output: _in_ulp_of_x(row, trial.case)
-        for row in _rows(trial)
-        if row.output in trial.beyond and _in_ulp_of_x(row, trial.case) < most_ulp
-    }
-    return max(found.items(), key=itemgetter(1), default=("", 0.0))
+    errors = [_in_ulp_of_x(row, trial.case) for row in _rows(trial) if row.output == output]
+    return max((ulp for ulp in errors if ulp < most_ulp), default=0.0)
 
 
 def _rows(trial: Judged) -> tuple[OutputErrors, ...]:
@@ -212,10 +224,9 @@ def _in_ulp_of_x(row: OutputErrors, case: Case) -> float:
     return row.worst_ulp * eps[own] / eps[case.dtype]
 
 
-def _outputs_beyond(trials: Sequence[Judged]) -> str:
-    """Return the outputs that are beyond their bound, in words: "dx, dweight and dbias"."""
-    beyond = {name for trial in trials for name in trial.beyond}
-    names = [name for name in OUTPUTS if name in beyond]
+def _listed(outputs: Collection[str]) -> str:
+    """Return the names of outputs in words: "dx, dweight and dbias"."""
+    names = [name for name in OUTPUTS if name in outputs]
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 

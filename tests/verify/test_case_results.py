@@ -17,8 +17,7 @@ RUNNING, STATISTICS = Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS
 
 def trial(status: Status, dtype: str = "float32", *kinds: Inaccuracy, rows: int = 3) -> Judged:
     case = replace(CASE, dtype=dtype, param_dtype=dtype, shape=(rows, 1000))
-    beyond = ("y",) if kinds else ()
-    return Judged(case=case, status=status, reason="so", explained_by=kinds, beyond=beyond)
+    return Judged(case=case, status=status, reason="so", explained_by={"y": kinds} if kinds else {})
 
 
 def results(*trials: Judged) -> CaseResults:
