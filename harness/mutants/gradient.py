@@ -21,6 +21,7 @@ from harness.mutants.arguments import (
 )
 from harness.mutants.kernel import INDEX_LIMIT, WARP
 from harness.mutants.mutant import (
+    BFLOAT16,
     DTYPES,
     HALVES,
     Memory,
@@ -84,6 +85,7 @@ def dx_of_constant_statistics(terms: Terms) -> Gradients:
     return terms.with_dx(terms.g)
 
 
+@with_fields(rounded=BFLOAT16)
 def dx_of_normalised_in_bfloat16(terms: Terms) -> Gradients:
     """Keeps xhat for the backward in bfloat16."""
     xhat = rounded_to(torch.bfloat16, terms.xhat)
@@ -91,6 +93,7 @@ def dx_of_normalised_in_bfloat16(terms: Terms) -> Gradients:
     return terms.with_dx(terms.g - terms.mean_g - xhat * mean_g_xhat)
 
 
+@with_fields(inaccurate=BFLOAT16)
 def dx_of_rstd_in_bfloat16(terms: Terms) -> Gradients:
     """Keeps rstd for the backward in bfloat16."""
     return replace(terms, rstd=rounded_to(torch.bfloat16, terms.rstd)).right
@@ -101,6 +104,7 @@ def _with_statistics_in(dtype: torch.dtype, terms: Terms) -> Gradients:
     return replace(terms, mean=mean, rstd=rstd).right
 
 
+@with_fields(inaccurate=BFLOAT16)
 def statistics_kept_in_bfloat16(terms: Terms) -> Gradients:
     """Keeps mean and rstd for the backward in bfloat16."""
     return _with_statistics_in(torch.bfloat16, terms)
@@ -137,16 +141,19 @@ def _bfloat16_sum(summands: Tensor) -> Tensor:
     return total.to(summands.dtype)
 
 
+@with_fields(inaccurate=BFLOAT16)
 def dweight_summed_in_bfloat16(terms: Terms) -> Gradients:
     """Sums dweight in bfloat16, one row after the other."""
     return replace(terms.right, dweight=_bfloat16_sum(terms.dy * terms.xhat))
 
 
+@with_fields(inaccurate=BFLOAT16)
 def dbias_summed_in_bfloat16(terms: Terms) -> Gradients:
     """Sums dbias in bfloat16, one row after the other."""
     return replace(terms.right, dbias=_bfloat16_sum(terms.dy))
 
 
+@with_fields(inaccurate=HALVES)
 def dweight_of_products_in_bfloat16(terms: Terms) -> Gradients:
     """Rounds dy * xhat to bfloat16 before summing it for dweight."""
     products = rounded_to(torch.bfloat16, terms.dy * terms.xhat)

@@ -27,7 +27,8 @@ from harness.mutants.conditions import CallCondition, CallFacts
 from harness.records.finding import RemarkKind
 from implementations.contract import LayerNormFunction
 
-HALVES = frozenset({"float16", "bfloat16"})
+BFLOAT16 = frozenset({"bfloat16"})
+HALVES = BFLOAT16 | {"float16"}
 DTYPES = HALVES | {"float32", "float64"}
 F = TypeVar("F", bound=Callable[..., Any])
 Memory = dict[Any, Any]

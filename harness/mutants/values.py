@@ -15,6 +15,7 @@ from torch import Tensor
 
 from harness.mutants.arguments import LayerNormCall, Rows, changed, with_value
 from harness.mutants.mutant import (
+    BFLOAT16,
     DTYPES,
     HALVES,
     rounded_to,
@@ -209,6 +210,7 @@ def reshaped_instead_of_transposed(rows: Rows) -> Tensor:
 # --- statistics ----------------------------------------------------------------------------------
 
 
+@with_fields(inaccurate=BFLOAT16)
 def statistics_in_bfloat16(rows: Rows) -> Tensor:
     """Rounds mean and rstd to bfloat16 before using them."""
     mean, rstd = rounded_to(torch.bfloat16, rows.mean), rounded_to(torch.bfloat16, rows.rstd)
@@ -226,6 +228,7 @@ def squares_in_float16(rows: Rows) -> Tensor:
     return rows.normalised_by(rows.mean, squares.mean(-1, keepdim=True))
 
 
+@with_fields(rounded=HALVES)
 def newton_step_missing(rows: Rows) -> Tensor:
     """Uses an estimate of 1/sqrt that is off by up to 2^-12."""
     mantissa, exponent = torch.frexp(rows.rstd.detach())
@@ -281,6 +284,7 @@ def sums_in_float16(rows: Rows) -> Tensor:
 # --- operands and results ------------------------------------------------------------------------
 
 
+@with_fields(rounded=BFLOAT16)
 def normalised_in_bfloat16(rows: Rows) -> Tensor:
     """Rounds the normalised value to bfloat16 before weight and bias."""
     return rows.affine(rounded_to(torch.bfloat16, rows.normalised))
@@ -291,12 +295,13 @@ def normalised_in_float16(rows: Rows) -> Tensor:
     return rows.affine(rounded_to(torch.float16, rows.normalised))
 
 
+@with_fields(rounded=BFLOAT16)
 def parameters_in_bfloat16(call: LayerNormCall) -> Tensor:
     """Rounds weight and bias to bfloat16."""
     return call.with_parameters(partial(rounded_to, torch.bfloat16)).y
 
 
-@with_fields(dtypes=frozenset({"float64"}))
+@with_fields(dtypes=frozenset({"float64"}), inaccurate=frozenset({"float64"}))
 def float64_in_float32(rows: Rows) -> Tensor:
     """Computes in float32 where x is float64."""
     return replace(rows, x=rows.x.float()).y
@@ -314,6 +319,7 @@ def rounded_through_bfloat16(rows: Rows) -> Tensor:
     return rounded_to(torch.bfloat16, rows.y)
 
 
+@with_fields(rounded=BFLOAT16)
 def truncated_to_bfloat16(rows: Rows) -> Tensor:
     """Truncates y to bfloat16 instead of rounding it."""
     y = rows.y
@@ -321,7 +327,7 @@ def truncated_to_bfloat16(rows: Rows) -> Tensor:
     return with_value(y, (bits & -0x10000).view(torch.float32).to(y.dtype))
 
 
-@with_fields(dtypes=HALVES)
+@with_fields(dtypes=HALVES, inaccurate=BFLOAT16)
 def everything_in_input_dtype(call: LayerNormCall) -> Tensor:
     """Computes everything in float16 or bfloat16, the dtype of x."""
     axes = trailing_axes(call.x, call.normalized_shape, call.weight, call.bias)

@@ -76,7 +76,7 @@ _SPREAD = 4
 _MOST_RANDOM = 1 << 16
 _DIGIT = 0.5  # of the scale of an output: a bound above it keeps no binary digit
 _AGREE = 3.0  # times the error of a simulation, whose order of operations is another one
-_COARSE = 0.01  # of the unit roundoff: the largest error in a case is some tenths of it at least
+_COARSE = 1e-3  # of the unit roundoff: the errors of a case with few elements are seldom smaller
 _MOST_SIMULATED = 1 << 24  # elements: a simulation holds some ten arrays of them
 _MOST_ROWS = 1 << 17  # added up one after the other, at some microseconds each
 
