@@ -100,7 +100,7 @@ def in_two_paths(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> T
         (mutant("one_pass_in_disguise"), OFFSET, Status.WRONG, None),
         (
             mutant("one_pass_in_disguise"),
-            replace(OFFSET, dtype="float64", param_dtype="float64"),
+            replace(OFFSET, distribution="offset_1e2", dtype="float64", param_dtype="float64"),
             Status.WRONG,
             None,
         ),
