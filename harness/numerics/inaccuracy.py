@@ -40,7 +40,14 @@ from harness.numerics.outputs import Outputs
 from harness.records import Case, Errors
 from implementations.contract import Algorithm, Reduction
 
-__all__ = ["Inaccuracy", "Looser", "explained_reason", "explanations", "looser_bounds"]
+__all__ = [
+    "OUTPUTS_OF",
+    "Inaccuracy",
+    "Looser",
+    "explained_reason",
+    "explanations",
+    "looser_bounds",
+]
 
 
 class Inaccuracy(StrEnum):
@@ -80,9 +87,9 @@ _COARSE = 1e-3  # of the unit roundoff: the errors of a case with few elements a
 _MOST_SIMULATED = 1 << 24  # elements: a simulation holds some ten arrays of them
 _MOST_ROWS = 1 << 17  # added up one after the other, at some microseconds each
 
-_OUTPUTS = {
-    Inaccuracy.COLUMN_SUMS: {"dweight", "dbias"},
-    Inaccuracy.STATISTICS: {"y", "dx", "dweight"},
+OUTPUTS_OF: Mapping[Inaccuracy, frozenset[str]] = {
+    Inaccuracy.COLUMN_SUMS: frozenset({"dweight", "dbias"}),
+    Inaccuracy.STATISTICS: frozenset({"y", "dx", "dweight"}),
 }
 """The outputs that a looser bound concerns, if not all."""
 
@@ -144,7 +151,7 @@ def explanations(
         own = compared(outputs, inputs, case, bound, exact)
         loose = compared(outputs, inputs, case, looser.bound, exact, scaled=True)
         simulated = _Simulated(looser, inputs, case)
-        explained = left & _OUTPUTS.get(looser.kind, left)
+        explained = left & OUTPUTS_OF.get(looser.kind, left)
         for part, wide in zip(own, loose, strict=True):
             if part.output in explained and not _is_explained(part, wide, simulated):
                 explained.remove(part.output)

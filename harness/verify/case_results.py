@@ -29,6 +29,7 @@ from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["GRADED_SHAPE", "CaseResults", "Count", "Grade", "grade"]
 
+_PLAIN = 1  # settings that are not the usual ones, in a case to expect
 _MOST_FAILURES = 200  # enough to see a pattern, in a verdict of readable size
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED, Status.OUT_OF_MEMORY}
 _RIGHT = {Status.OK, Status.OUT_OF_GUARANTEE}
@@ -71,6 +72,8 @@ class CaseResults:
     """By case beyond its bound: what it is there to catch."""
     wrong_dtypes: set[str] = field(default_factory=set)
     """Dtypes with a result that nothing explains, or with a crash."""
+    unexplained_dtypes: set[str] = field(default_factory=set)
+    """Those of them in which a case that normalises one axis is wrong."""
 
     def add(self, judged: Judged, catches: str) -> None:
         """Add one case, and what it is there to catch."""
@@ -80,6 +83,8 @@ class CaseResults:
             self.catches[case] = catches
             if judged.status is not Status.INACCURATE:
                 self.wrong_dtypes.add(case.dtype)
+                if case.normalized_dims == 1:
+                    self.unexplained_dtypes.add(case.dtype)
 
     @property
     def failures(self) -> list[Judged]:
@@ -89,11 +94,17 @@ class CaseResults:
 
     @property
     def is_right_on_last_axis(self) -> bool:
-        """Whether every failed case normalises several axes, and others of one axis are right."""
-        one = [trial for trial in self.trials if trial.case.normalized_dims == 1]
-        failed = self.failures
-        is_several = all(trial.case.normalized_dims > 1 for trial in failed)
-        return bool(failed) and is_several and any(trial.status in _RIGHT for trial in one)
+        """Whether every wrong case normalises several axes, and none of those over one axis."""
+        wrong = [trial for trial in self.failures if trial.status is not Status.INACCURATE]
+        accepted = _RIGHT | {Status.INACCURATE}
+        return (
+            bool(wrong)
+            and all(trial.case.normalized_dims > 1 for trial in wrong)
+            and any(
+                trial.case.normalized_dims == 1 and trial.status in accepted
+                for trial in self.trials
+            )
+        )
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
@@ -168,7 +179,8 @@ def _inaccuracy(
     kind: Inaccuracy, found: Sequence[tuple[Judged, str]], catches: Mapping[Case, str]
 ) -> Finding:
     """Return the finding that one looser bound explains these outputs of cases."""
-    worst, output = max(found, key=lambda own: _error_ulp(*own))
+    plain = [own for own in found if len(own[0].case.settings()) <= _PLAIN]
+    worst, output = max(plain or found, key=lambda own: _error_ulp(*own))
     case = worst.case
     narrow, wide = case.dtype, "float32"
     if case.dtype == "float64":

@@ -8,7 +8,7 @@ clear failure counts, so that rounding does not decide. The number of calls is l
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
@@ -123,9 +123,14 @@ def example_of(
     return found.example(repeated)
 
 
-def worst_of(target: Implementation, case: Case, repeated: Callable[[Case], str]) -> Example | None:
-    """Return the worst element of an inaccurate case, whatever its size; None if none is off."""
-    calls = (_call(target, case, name, make_inputs(case), least=0.0) for name in OUTPUTS)
+def worst_of(
+    target: Implementation,
+    case: Case,
+    repeated: Callable[[Case], str],
+    outputs: Collection[str] = OUTPUTS,
+) -> Example | None:
+    """Return the worst element of some outputs of an inaccurate case; None if none is off."""
+    calls = (_call(target, case, name, make_inputs(case), least=0.0) for name in outputs)
     found = max(filter(None, calls), key=lambda call: call.ratio, default=None)
     return None if found is None else found.example(repeated)
 

@@ -16,7 +16,8 @@ import implementations
 from harness.cases.inputs import make_inputs
 from harness.measure.devices import DEVICES
 from harness.numerics.error_measurement import measure_errors
-from harness.numerics.outputs import Outputs
+from harness.numerics.inaccuracy import OUTPUTS_OF, Inaccuracy
+from harness.numerics.outputs import OUTPUTS, Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.run.attempt import Judged, attempt
@@ -161,9 +162,9 @@ class Verification:
             self.trusted.check()
         except TamperingError as error:
             self._add_violation(_TAMPERS, str(error), self.dtypes[0])
-        failures = self.cases.failures
         if not self.options.fail_fast:
-            self._explain(failures)
+            # what is inaccurate beside a mistake says nothing of the mistake
+            self._explain([one for one in self.cases.failures if not one.explained_by])
         return self.verdict()
 
     def _explain(self, failures: list[Judged]) -> None:
@@ -178,7 +179,8 @@ class Verification:
         inaccurate = (own for own in self.cases.findings() if own.severity is Severity.INACCURATE)
         if not failures and (worst := next(inaccurate, None)) is not None:
             case = worst.evidence.case
-            self.example = worst_of(self.implementation, case, self._command_of)
+            outputs = OUTPUTS_OF.get(Inaccuracy(worst.kind), OUTPUTS)
+            self.example = worst_of(self.implementation, case, self._command_of, outputs)
 
     def _command_of(self, case: Case) -> str:
         return command_of(case, self.handle, self.options.call.as_argument())
@@ -345,7 +347,7 @@ class Verification:
             self.findings.append(limit("left_out", case.id, reason))
             return
         # one wrong result is enough: why others are inaccurate is not asked
-        is_explained = case.dtype not in self.cases.wrong_dtypes
+        is_explained = case.dtype not in self.cases.unexplained_dtypes
         judged = self._attempt(case, self.trusted, is_explained=is_explained)
         if not judged.is_representable:
             return
