@@ -25,6 +25,7 @@ from harness.mutants.arguments import (
 )
 from harness.mutants.conditions import conditions_of
 from harness.mutants.mutant import (
+    BFLOAT16,
     DTYPES,
     HALVES,
     Memory,
@@ -116,7 +117,7 @@ CONDITIONAL: tuple[Mutant, ...] = (
     _row("bias_ignored_without_weight_in_vectors", values.bias_ignored,
          "there is no weight; N % 4 == 0"),
     _row("parameters_rounded_in_vectors", _parameters_in_dtype_of_x, "the last axis % 4 == 0",
-         dtypes=HALVES),
+         dtypes=HALVES, rounded=HALVES),
     _row("row_index_of_16_bits_in_vectors", kernel.row_index_of_16_bits, "N % 4 == 0"),
     _row("rounded_to_a_half_default_dtype", values.rounded_through_float16,
          "the default dtype is float16", dtypes=DTYPES - HALVES),
@@ -141,7 +142,7 @@ CONDITIONAL: tuple[Mutant, ...] = (
     # as before the first step of training
     _row("weight_of_ones_gets_no_gradient", _no_dweight, "every weight is 1"),
     _row("portions_of_16384_added_in_parameter_dtype", _in_portions_of_16384,
-         "a parameter is bfloat16", dtypes=frozenset({"bfloat16"})),
+         "a parameter is bfloat16", dtypes=BFLOAT16, rounded=BFLOAT16),
     _row("frozen_weight_stops_dx", _no_dx, "the weight is frozen"),
     _row("frozen_x_stops_dweight", _no_dweight, "x is frozen"),  # as in a first layer
     _row("recorded_for_x_alone", gradient.detached, "x is frozen"),

@@ -190,7 +190,7 @@ def dweight_and_dbias_swapped(terms: Terms) -> Gradients:
     return replace(terms.right, dweight=terms.right.dbias, dbias=terms.right.dweight)
 
 
-@with_fields(dtypes=HALVES)
+@with_fields(dtypes=HALVES, inaccurate=HALVES)
 def portions_added_in_parameter_dtype(rows: Rows) -> Tensor:
     """Sums dweight and dbias of portions of 20 rows in float16 or bfloat16."""
     return in_portions(rows, 20)  # few, so that small cases have several portions

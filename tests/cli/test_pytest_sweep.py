@@ -107,7 +107,7 @@ OUTCOMES = {
     f"subjects.py:warns/{FORWARD}": ("passed", ""),
     f"subjects.py:wrong/{FORWARD}": ("failure", "Failed: wrong: y is "),
     f"subjects.py:raises/{FORWARD}": ("failure", "Failed: error: RuntimeError: not today"),
-    "native/backward/512x768/bfloat16/normal": ("failure", "Failed: inaccurate: dx is "),
+    "native/backward/512x768/bfloat16/normal": ("failure", "Failed: inaccurate: dweight is "),
     # its results were right before the timing
     f"subjects.py:remembers/{FORWARD}": ("failure", "Failed: wrong: right before the timing"),
     "subjects.py:forward_only/backward/4x8/float32/normal": ("skipped", "unsupported: "),

@@ -87,7 +87,7 @@ def test_the_simulation_agrees_with_the_composed_function(mutant: Mutant) -> Non
     cases = [case for case in draw_cases(40, "float32", seed=2) if case.rows * case.hidden < 5000]
     composed = adopt(mutant.fresh(), "composed")
     for case in cases:
-        is_wrong = attempt(composed, case).status is Status.WRONG
+        is_wrong = attempt(composed, case).status in {Status.WRONG, Status.INACCURATE}
         assert is_wrong == Board([case]).fails(mutant, case), case.id
 
 
