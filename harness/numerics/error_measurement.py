@@ -13,7 +13,7 @@ Every comparison is written so that NaN fails it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -25,7 +25,7 @@ from harness.numerics import double_double as dd
 from harness.numerics.bounds import ColumnSums, ErrorBound, spacing, unit_roundoff
 from harness.numerics.double_double import Pair
 from harness.numerics.oracle import ExactRows, Reference, wide_parameter, wide_rows
-from harness.numerics.outputs import Outputs, named_outputs
+from harness.numerics.outputs import OUTPUTS, Outputs, named_outputs
 from harness.records import Case, Errors, OutputErrors, Status
 
 _P99_SAMPLES = 1 << 16  # at most so many evenly spaced elements determine the percentile
@@ -127,8 +127,19 @@ def compared(
     reference: Reference,
     *,
     scaled: bool = False,
+    only: Collection[str] = OUTPUTS,
 ) -> Iterator[Compared]:
-    """Yield each computed output beside the exact one and its bound; ``scaled``, with its scale."""
+    """Yield each computed output beside the exact one and its bound.
+
+    Args:
+        outputs: of a call on ``inputs``.
+        inputs: of the case.
+        case: what was run.
+        bounds: of the errors.
+        reference: the exact results.
+        scaled: whether to yield scales, too.
+        only: the outputs to yield, by name.
+    """
     weight = wide_parameter(inputs.weight, 1.0, case)
     bias = wide_parameter(inputs.bias, 0.0, case)
     zero = torch.zeros((1, case.hidden), dtype=torch.float64)
@@ -136,10 +147,11 @@ def compared(
     squares, sums = dict.fromkeys(totals, zero), ColumnSums.without_rows(case.hidden)
     y, dx = outputs.y, outputs.dx
     for exact in reference:
-        computed = wide_rows(y, case, exact.start, exact.stop)
-        bound = bounds.y(exact, weight, bias, case.eps, y.dtype)
-        scale = _scale_of_y(exact, weight, bias, case.eps) if scaled else None
-        yield Compared("y", y.dtype, computed, exact.y, bound, scale, exact)
+        if "y" in only:
+            computed = wide_rows(y, case, exact.start, exact.stop)
+            bound = bounds.y(exact, weight, bias, case.eps, y.dtype)
+            scale = _scale_of_y(exact, weight, bias, case.eps) if scaled else None
+            yield Compared("y", y.dtype, computed, exact.y, bound, scale, exact)
         if inputs.dy is None:
             continue
         dy = wide_rows(inputs.dy, case, exact.start, exact.stop)
@@ -150,14 +162,14 @@ def compared(
         if scaled:
             for name, terms in (("dweight", dy * exact.normalised[0]), ("dbias", dy)):
                 squares[name] = squares[name] + terms.square().sum(0, keepdim=True)
-        if dx is not None and exact.dx is not None:
+        if "dx" in only and dx is not None and exact.dx is not None:
             computed = wide_rows(dx, case, exact.start, exact.stop)
             bound = bounds.dx(exact, weight, dy, case.eps, dx.dtype)
             scale = _scale_of_dx(exact, exact.dx, weight, dy) if scaled else None
             yield Compared("dx", dx.dtype, computed, exact.dx, bound, scale, exact)
     for name, bound_of in (("dweight", bounds.dweight), ("dbias", bounds.dbias)):
         tensor: Tensor | None = getattr(outputs, name)
-        if tensor is not None:
+        if name in only and tensor is not None:
             computed = wide_parameter(tensor, 0.0, case)[None, :]
             high = totals[name][0]
             bound = bound_of(sums, case.rows, high, tensor.dtype)

@@ -3,20 +3,20 @@
 A result outside the bound of its algorithm is judged again by looser bounds, the strictest first:
 
 * its operations may round to the dtype of x again: two or three ulp. Such a result is right.
-* its sums are running sums: one element is added after the other.
 * dweight and dbias are summed in the dtype of x, one row after the other.
 * its statistics are in a narrower dtype: half precision for x in half precision, where sums are
   formed in a wider dtype and rounded; float32 for float64.
+* its sums are running sums: one element is added after the other.
 
 A result that one of the last three explains is inaccurate; any other one is wrong. Where the bound
 of a class keeps no digit of an output, it excludes nothing: there the errors are compared with
 those of a simulation of that class, of which they may be three times as large. So are all errors
-of the second and the last class, whose bounds also hold what other mistakes do.
+of the last two classes, whose bounds also hold what other mistakes do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isqrt
@@ -30,7 +30,6 @@ from harness.numerics.bounds import ErrorBound, unit_roundoff
 from harness.numerics.error_measurement import (
     BoundRatio,
     Compared,
-    bound_ratios,
     compared,
     error_text,
     is_beyond,
@@ -55,12 +54,12 @@ class Inaccuracy(StrEnum):
 
     ROUNDED_AGAIN = "rounded_again"
     """Rounded more than once in the dtype of x: such a result is right."""
-    RUNNING_SUMS = "running_sums"
-    """Each row, or each column, is added up one element after the other."""
     COLUMN_SUMS = "column_sums"
     """dweight and dbias are summed in the dtype of x."""
     STATISTICS = "statistics"
     """Mean and variance are in a narrower dtype."""
+    RUNNING_SUMS = "running_sums"
+    """Each row, or each column, is added up one element after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,17 @@ OUTPUTS_OF: Mapping[Inaccuracy, frozenset[str]] = {
 def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
     """Yield the looser bounds of a case, the strictest first."""
     half = _HALVES.get(case.dtype)
+    narrow = torch.float32 if case.dtype == "float64" else half
     if half is not None:
         bound = replace(bound, rounds_again=half)
         yield Looser(Inaccuracy.ROUNDED_AGAIN, bound, half)
+        summed = replace(bound, column_dtype=half, column_reduction=Reduction.SEQUENTIAL)
+        yield Looser(Inaccuracy.COLUMN_SUMS, summed, half)
+    if narrow is not None and bound.accumulate_dtype is not narrow:
+        is_half = half is not None
+        looser = replace(bound, accumulate_dtype=narrow, sums_rounded_once=is_half)
+        looser = replace(looser, column_reduction=Reduction.SEQUENTIAL) if is_half else looser
+        yield Looser(Inaccuracy.STATISTICS, looser, narrow)
     # a bound of N roundings would excuse a count of 4097 elements that is kept in float16
     is_random = case.distribution == "normal" and case.hidden <= _MOST_RANDOM
     lanes = max(_LANES, isqrt(case.hidden) // _SPREAD) if is_random else _LANES
@@ -116,52 +123,41 @@ def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
     for algorithm in (*first, bound.algorithm):
         looser = replace(running, algorithm=algorithm)
         yield Looser(Inaccuracy.RUNNING_SUMS, looser, bound.accumulate_dtype)
-    if half is not None:
-        summed = replace(bound, column_dtype=half, column_reduction=Reduction.SEQUENTIAL)
-        yield Looser(Inaccuracy.COLUMN_SUMS, summed, half)
-    narrow = torch.float32 if case.dtype == "float64" else half
-    if narrow is not None and bound.accumulate_dtype is not narrow:
-        is_half = half is not None
-        looser = replace(bound, accumulate_dtype=narrow, sums_rounded_once=is_half)
-        looser = replace(looser, column_reduction=Reduction.SEQUENTIAL) if is_half else looser
-        yield Looser(Inaccuracy.STATISTICS, looser, narrow)
 
 
 def explanations(
-    outputs: Outputs, inputs: Inputs, case: Case, bound: ErrorBound, exact: Reference
-) -> dict[str, tuple[Inaccuracy, ...]]:
-    """Return what explains each output beyond ``bound``, the strictest first; empty if one is not.
-
-    If an output is only rounded again, that is its only explanation.
+    outputs: Outputs,
+    inputs: Inputs,
+    case: Case,
+    bound: ErrorBound,
+    exact: Reference,
+    beyond: Collection[str],
+) -> dict[str, Inaccuracy]:
+    """Return the strictest explanation of each output beyond ``bound``; empty if one has none.
 
     Args:
         outputs: of a call on ``inputs``.
         inputs: of the case.
         case: what was run.
-        bound: of the algorithm, which the outputs exceed.
+        bound: of the algorithm.
         exact: results of ``inputs``.
+        beyond: the outputs that exceed the bound, by name.
     """
-    found: dict[str, list[Inaccuracy]] = {
-        row.output: []
-        for row in bound_ratios(outputs, inputs, case, bound, exact)
-        if is_beyond(row)
-    }
-    left = set(found)
+    found: dict[str, Inaccuracy] = {}
     for looser in looser_bounds(bound, case):
-        own = compared(outputs, inputs, case, bound, exact)
-        loose = compared(outputs, inputs, case, looser.bound, exact, scaled=True)
-        simulated = _Simulated(looser, inputs, case)
+        left = {*beyond} - {*found}
         explained = left & OUTPUTS_OF.get(looser.kind, left)
+        if not explained:
+            continue
+        call = outputs, inputs, case
+        own = compared(*call, bound, exact, only=explained)
+        loose = compared(*call, looser.bound, exact, scaled=True, only=explained)
+        simulated = _Simulated(looser, inputs, case)
         for part, wide in zip(own, loose, strict=True):
             if part.output in explained and not _is_explained(part, wide, simulated):
-                explained.remove(part.output)
-        for name in explained:
-            found[name] += [] if looser.kind in found[name] else [looser.kind]
-        if looser.kind is Inaccuracy.ROUNDED_AGAIN:
-            left -= explained
-        if not left:
-            break
-    return {name: tuple(kinds) for name, kinds in found.items()} if all(found.values()) else {}
+                explained = explained - {part.output}
+        found |= dict.fromkeys(explained, looser.kind)
+    return {name: found[name] for name in beyond} if {*found} == {*beyond} else {}
 
 
 def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool:
@@ -183,16 +179,14 @@ def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool
     return not is_beyond(ratio) and simulated.is_as_coarse(own, scale)
 
 
-def explained_reason(
-    errors: Errors, case: Case, explained: Mapping[str, tuple[Inaccuracy, ...]]
-) -> str:
+def explained_reason(errors: Errors, case: Case, explained: Mapping[str, Inaccuracy]) -> str:
     """Return how far off the outputs beyond their bound are, and what explains that."""
     narrow = "float32" if case.dtype == "float64" else case.dtype
     wide = "float64" if case.dtype == "float64" else "float32"
     why = {
-        Inaccuracy.RUNNING_SUMS: f"as running sums in {wide} are",
         Inaccuracy.COLUMN_SUMS: f"as sums over the rows in {narrow} are",
         Inaccuracy.STATISTICS: f"as with mean and variance in {narrow}",
+        Inaccuracy.RUNNING_SUMS: f"as running sums in {wide} are",
         Inaccuracy.ROUNDED_AGAIN: f"rounded more than once in {narrow}",
     }
     off = {
@@ -201,8 +195,7 @@ def explained_reason(
         if row.output in explained
     }
     parts = {
-        kind: ", ".join(off[name] for name, kinds in explained.items() if kinds[0] is kind)
-        for kind in why
+        kind: ", ".join(off[name] for name, own in explained.items() if own is kind) for kind in why
     }
     return "; ".join(f"{text}: {why[kind]}" for kind, text in parts.items() if text)
 

@@ -95,8 +95,8 @@ class Judged:
     status: Status
     reason: str = ""
     """Why the status is not ok, or that results are rounded again; empty otherwise."""
-    explained_by: Mapping[str, tuple[Inaccuracy, ...]] = field(default_factory=dict)
-    """By output beyond its bound: what explains that, the strictest first. Empty if one is not."""
+    explained_by: Mapping[str, Inaccuracy] = field(default_factory=dict)
+    """By output beyond its bound: the strictest explanation. Empty if one output has none."""
     is_representable: bool = True
     """Whether the dtype can represent the inputs; False is no limit of the target."""
     ratios: tuple[BoundRatio | OutputErrors, ...] = ()
@@ -210,16 +210,17 @@ def judge(
     errors = measure and measure(outputs, inputs, case, bound, exact)
     ratios = errors.outputs if errors else bound_ratios(outputs, inputs, case, bound, exact)
     status, reason = status_of(ratios), ""
-    explained: dict[str, tuple[Inaccuracy, ...]] = {}
+    explained: dict[str, Inaccuracy] = {}
     if status is Status.WRONG:
         errors = errors or measure_errors(outputs, inputs, case, bound, exact)
         if is_explained:
-            explained = explanations(outputs, inputs, case, bound, exact)
+            beyond = [row.output for row in ratios if is_beyond(row)]
+            explained = explanations(outputs, inputs, case, bound, exact, beyond)
     if errors is not None:
         reason = verdict_of(errors, case, bound)[1]
     if errors is not None and explained:
         status, reason = Status.INACCURATE, explained_reason(errors, case, explained)
-        if {*explained.values()} == {(Inaccuracy.ROUNDED_AGAIN,)}:
+        if {*explained.values()} == {Inaccuracy.ROUNDED_AGAIN}:
             again = next(looser_bounds(bound, case)).bound
             errors = measure_errors(outputs, inputs, case, again, exact)
             status, ratios = status_of(errors.outputs), errors.outputs

@@ -153,26 +153,22 @@ class CaseResults:
 
 def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iterator[Finding]:
     """Yield why results in one dtype are beyond their bounds, each reason with its worst case."""
-    explained = [
-        (trial, name, kinds) for trial in trials for name, kinds in trial.explained_by.items()
-    ]
-    again = {name for _, name, kinds in explained if Inaccuracy.ROUNDED_AGAIN in kinds}
-    if again:
+    by_kind: dict[Inaccuracy, list[tuple[Judged, str]]] = {kind: [] for kind in Inaccuracy}
+    for trial in trials:
+        for name, kind in trial.explained_by.items():
+            by_kind[kind].append((trial, name))
+    if again := {name for _, name in by_kind.pop(Inaccuracy.ROUNDED_AGAIN)}:
         dtype = trials[0].case.dtype
         text = f"rounds {_listed(again)} more than once in {dtype}"
         yield remark(RemarkKind.ROUNDED_AGAIN, text, (dtype,))
-    left = [own for own in explained if Inaccuracy.ROUNDED_AGAIN not in own[2]]
-    chosen = []
-    unnamed = left
-    while unnamed:  # the fewest that explain all; of those that explain as many, the strictest
-        kind = max(Inaccuracy, key=lambda one: sum(one in kinds for _, _, kinds in unnamed))
-        chosen.append(kind)
-        unnamed = [own for own in unnamed if kind not in own[2]]
-    by_kind: dict[Inaccuracy, list[tuple[Judged, str]]] = {}
-    for trial, name, kinds in left:
-        by_kind.setdefault(next(kind for kind in kinds if kind in chosen), []).append((trial, name))
-    for kind in sorted(by_kind, key=[*Inaccuracy].index):
-        yield _inaccuracy(kind, by_kind[kind], catches)
+    of_columns, of_statistics = (by_kind[Inaccuracy.COLUMN_SUMS], by_kind[Inaccuracy.STATISTICS])
+    # narrow sums over the rows show in dbias; without it, statistics explain dweight, too
+    if of_statistics and "dbias" not in {name for _, name in of_columns}:
+        of_statistics += of_columns
+        of_columns.clear()
+    for kind, found in by_kind.items():
+        if found:
+            yield _inaccuracy(kind, found, catches)
 
 
 def _inaccuracy(

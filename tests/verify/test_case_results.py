@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from harness.numerics.inaccuracy import Inaccuracy
 from harness.records import Case, Status
 from harness.records.finding import RemarkKind, Severity
@@ -15,9 +17,11 @@ CATCHES = "a mistake"
 RUNNING, STATISTICS = Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS
 
 
-def trial(status: Status, dtype: str = "float32", *kinds: Inaccuracy, rows: int = 3) -> Judged:
+def trial(
+    status: Status, dtype: str = "float32", kind: Inaccuracy | None = None, rows: int = 3
+) -> Judged:
     case = replace(CASE, dtype=dtype, param_dtype=dtype, shape=(rows, 1000))
-    return Judged(case=case, status=status, reason="so", explained_by={"y": kinds} if kinds else {})
+    return Judged(case=case, status=status, reason="so", explained_by={"y": kind} if kind else {})
 
 
 def results(*trials: Judged) -> CaseResults:
@@ -62,16 +66,24 @@ def test_the_smallest_200_failures_are_kept_with_what_they_catch() -> None:
     assert ended(many, "float32") == [(0, 0, 0, 299, 0)]
 
 
-def test_the_fewest_reasons_that_explain_all_inaccurate_cases_are_named() -> None:
-    by_one, by_both = (
-        trial(Status.INACCURATE, "bfloat16", *own) for own in ((STATISTICS,), (RUNNING, STATISTICS))
+def test_each_reason_of_inaccurate_cases_is_named() -> None:
+    found = results(
+        trial(Status.INACCURATE, "bfloat16", STATISTICS),
+        trial(Status.INACCURATE, "bfloat16", RUNNING),
     )
-    found = results(by_one, by_both, by_both)
-    assert kinds(found, Severity.INACCURATE) == [STATISTICS]
-    assert ended(found, "bfloat16") == [(0, 0, 3, 0, 0)]
+    assert kinds(found, Severity.INACCURATE) == [STATISTICS, RUNNING]
+    assert ended(found, "bfloat16") == [(0, 0, 2, 0, 0)]
     assert found.failures == []
-    two = results(by_one, trial(Status.INACCURATE, "bfloat16", RUNNING))
-    assert kinds(two, Severity.INACCURATE) == [RUNNING, STATISTICS]
+
+
+@pytest.mark.parametrize("output", ["dweight", "dbias"])
+def test_sums_over_the_rows_show_in_dbias(output: str) -> None:
+    columns = replace(
+        trial(Status.INACCURATE, "bfloat16"), explained_by={output: Inaccuracy.COLUMN_SUMS}
+    )
+    found = results(trial(Status.INACCURATE, "bfloat16", STATISTICS), columns)
+    named = [Inaccuracy.COLUMN_SUMS] if output == "dbias" else []
+    assert kinds(found, Severity.INACCURATE) == [*named, STATISTICS]
 
 
 def test_one_wrong_case_leaves_all_of_its_dtype_failed() -> None:

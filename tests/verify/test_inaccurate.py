@@ -113,7 +113,7 @@ def test_the_line_between_right_inaccurate_and_wrong(
     from implementations import find
 
     found = judged(find(target) if isinstance(target, str) else target, case)
-    strictest = {kinds[0] for kinds in found.explained_by.values()}
+    strictest = {*found.explained_by.values()}
     assert found.status is status, found.reason
     assert kind in strictest if kind else not strictest
     assert bool(found.reason) is (status is not Status.OK or kind is not None)

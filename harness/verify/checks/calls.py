@@ -216,7 +216,7 @@ class Call:
         reference = reference or Reference(self.inputs, self.case)
         call = self.inputs, self.case, error_bound_of(self.target, self.case), reference
         beyond = {ratio.output for ratio in bound_ratios(outputs, *call) if is_beyond(ratio)}
-        return set() if beyond and explanations(outputs, *call) else beyond
+        return set() if beyond and explanations(outputs, *call, beyond) else beyond
 
 
 @dataclass(frozen=True, slots=True)
