@@ -122,6 +122,7 @@ def _finding(name: str, dtype: str, verdict: object) -> Finding:
         ok=verdict.ok,
         out_of_guarantee=verdict.out_of_guarantee,
         failed=verdict.failed,
+        inaccurate=sum(of_dtype.inaccurate for of_dtype in verdict.counts),
         outputs=tuple(sorted(_outputs(verdict))),
         why=_why(verdict),
         condition_limit=grades[0] if grades else None,
@@ -144,6 +145,8 @@ def _why(verdict: Verdict) -> str:
         return f"at {shape}, for one: {shown.text}"
     if verdict.violations:
         return verdict.violations[0].text
+    if inaccurate := verdict.of(Severity.INACCURATE):
+        return "; ".join(finding.text for finding in inaccurate)
     return "" if verdict.cases else next((finding.text for finding in verdict.declined), "")
 
 

@@ -29,6 +29,8 @@ class Finding:
     ok: int = 0
     out_of_guarantee: int = 0
     failed: int = 0
+    inaccurate: int | None = None
+    """Cases with too few digits; None where they were stored as failed."""
     outputs: tuple[str, ...] = ()
     """Outputs that were wrong in at least one case."""
     why: str = ""
@@ -38,7 +40,7 @@ class Finding:
 
     @property
     def cases(self) -> int:
-        return self.ok + self.out_of_guarantee + self.failed
+        return self.ok + self.out_of_guarantee + self.failed + (self.inaccurate or 0)
 
 
 def tables(findings: Sequence[Finding], timed: Results) -> str:
@@ -46,7 +48,7 @@ def tables(findings: Sequence[Finding], timed: Results) -> str:
     parts = [
         "# LayerNorms of other packages",
         f"Made by `tox run -e peers`. {_where(timed)}",
-        "A cell: cases within the error bound, or **✗** and the cases and outputs that are wrong.",
+        _caption(findings, timed),
         "\n".join(_verification(findings)),
         "\n".join(_reasons(findings)),
         "Speed relative to native, interleaved with it (higher is faster), with the 95 % "
@@ -54,6 +56,15 @@ def tables(findings: Sequence[Finding], timed: Results) -> str:
         *("\n".join(_times(timed.records, direction)) for direction in DIRECTIONS),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _caption(findings: Sequence[Finding], timed: Results) -> str:
+    """Return what a cell holds, and whether inaccurate cases were told apart from wrong ones."""
+    text = "A cell: cases within the error bound, or **✗** and the cases and outputs that are wrong"
+    if any(finding.inaccurate is None for finding in findings):
+        commit = (timed.runs[0].git_commit or "")[:10]
+        return f"{text} or inaccurate: the rules of commit {commit} did not tell these apart."
+    return f"{text}, or **inaccurate** and the cases."
 
 
 def _where(timed: Results) -> str:
@@ -94,6 +105,8 @@ def _verdict_cell(finding: Finding) -> str:
         return "–"
     if finding.failed:
         return f"**✗** {finding.failed} of {finding.cases}: {', '.join(finding.outputs)}"
+    if finding.inaccurate:
+        return f"**inaccurate** {finding.inaccurate} of {finding.cases}"
     if finding.why:
         return "**✗** a contract check"
     beyond = finding.out_of_guarantee

@@ -56,8 +56,8 @@ def _introduction(results: Mapping[str, Any]) -> Iterator[str]:
         "Each was verified with `layernorm-bench verify TARGET --quick --dtype float32`, forward "
         "and backward, and its source was read; a verdict stands here only where the two agree. "
         "A class is named by one of its copies. What is not a LayerNorm is usually not meant to "
-        f"be one, whatever its name. Measured on {results['date']} with Python "
-        f"{results['python']} and torch {results['versions']['torch']} on a CPU; "
+        f"be one, whatever its name. Measured on {results['date']}, by the rules of that date, "
+        f"with Python {results['python']} and torch {results['versions']['torch']} on a CPU; "
         "`tox run -e real-modules` does it again."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,12 +44,17 @@ def test_a_published_result_is_read(path: Path) -> None:
     assert "| --- |" in report.stdout
 
 
-def test_the_table_of_peers_is_made_from_the_published_results() -> None:
+@pytest.mark.parametrize(
+    ("program", "row"),
+    [("peers/peer_findings.py", "| native |"), ("peer_tests", "| float32, of ")],
+)
+def test_a_page_is_made_from_the_published_results(program: str, row: str) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "experiments" / "peers" / "peer_findings.py", "--report"],
+        [sys.executable, ROOT / "experiments" / program, "--report"],
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "experiments")},
     )
     assert done.returncode == 0, done.stderr
-    assert "| native |" in done.stdout
+    assert row in done.stdout
