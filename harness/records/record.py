@@ -502,6 +502,12 @@ class Record:
     """Where the time went; None where the process ended early."""
 
     @property
+    def why(self) -> str:
+        """The reason; that of ok is marked as a remark."""
+        is_remark = self.status is Status.OK and self.reason
+        return f"remark: {self.reason}" if is_remark else self.reason
+
+    @property
     def memory_not_counted(self) -> str | None:
         """Why memory was to be counted and was not; None otherwise."""
         of_memory = WarningKind.MEMORY_NOT_COUNTED

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from math import inf, isfinite
+from typing import TypeVar
 
 from harness.records.record import Estimate
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """Return "1 case" or "1,200 cases"; ``plural`` is for nouns that take more than an s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the second of each pair by the first, in their order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def in_words(name: str) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 from harness.records import Case, Environment, Estimate, Latency, Mode, Record, Run
 from harness.records.metrics import Metric, metrics_in
 from harness.records.refusal import NotMeasuredError, Refusal
-from harness.records.text import count, install_extra
+from harness.records.text import count, grouped, install_extra
 from harness.regression.baseline import merged_processes
 from harness.regression.changes import holds_elsewhere
 from harness.regression.latency_judge import COMPARED_WITH
@@ -395,13 +395,12 @@ def series_of(
 
     Runs of a case that are not comparable, such as runs on two machines, are in separate series.
     """
-    alike: dict[tuple[object, ...], list[tuple[HistoryRun, Record, Estimate]]] = {}
-    for run in history.runs:
-        for record in run.results.records:
-            value = _value_of(record, metric) if is_wanted(record.case) else None
-            if value is not None:
-                key = record.case, *_compared_with(record, metric)
-                alike.setdefault(key, []).append((run, record, value))
+    alike = grouped(
+        ((record.case, *_compared_with(record, metric)), (run, record, value))
+        for run in history.runs
+        for record in run.results.records
+        if is_wanted(record.case) and (value := _value_of(record, metric)) is not None
+    )
     found = [_series(rows, metric) for rows in alike.values()]
     found.sort(key=_largest, reverse=True)  # stable: equal changes keep the order of the runs
     return Trend(metric=metric, series=tuple(found), is_searched=metric.exact or has_detector())
@@ -544,10 +543,9 @@ def baseline_of_history(history: History, head: Results, last: int) -> Results:
     if not finished:
         raise NotMeasuredError(f"{history.folder}: every run in it was cut short")
     newest_first = list(reversed(finished))
-    found: dict[str, list[Record]] = {}
-    for results in newest_first:
-        for record in results.records:
-            found.setdefault(record.case.id, []).append(record)
+    found = grouped(
+        (record.case.id, record) for results in newest_first for record in results.records
+    )
     # a case that the history has not had in the last runs was given up
     recent = {record.case.id for results in newest_first[:last] for record in results.records}
     return Results(

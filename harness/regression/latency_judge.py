@@ -33,7 +33,7 @@ from harness.measure.sample_statistics import (
     t_quantile,
 )
 from harness.records import ArmRole, Budget, Case, Estimate, Latency, Record, WarningKind
-from harness.records.text import count, percent_text, speed_text
+from harness.records.text import count, grouped, percent_text, speed_text
 from harness.regression.changes import Change, ChangeKind, latency_change
 
 # --- constants -----------------------------------------------------------------------------------
@@ -444,15 +444,13 @@ def process_ratios(latency: Latency | None) -> tuple[float, ...]:
         return (value,) if 0 < value < inf else ()
     arms = {arm.role: arm for arm in latency.arms}
     cpu, mean = latency.clock.is_cpu, latency.uneven_ratio is not None
-    by_process: dict[int, list[float]] = {}
     try:
         subject = epoch_values(arms[ArmRole.SUBJECT], cpu=cpu, mean=mean)
         reference = epoch_values(arms[ArmRole.REFERENCE], cpu=cpu, mean=mean)
         if not all(0 < time_s < inf for time_s in (*subject, *reference)):
             return ()
         epochs = zip(latency.process_of_epoch, ratios(subject, reference), strict=True)
-        for process, ratio in epochs:
-            by_process.setdefault(process, []).append(ratio)
+        by_process = grouped(epochs)
     except (KeyError, ValueError):  # samples and epochs that do not match: a file edited by hand
         return ()
     return tuple(centre(values, mean=mean) for values in by_process.values())

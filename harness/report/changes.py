@@ -76,7 +76,7 @@ def document_of_comparison(
         tables.append(
             Table(
                 name=name_of("gate", kind),
-                title=f"{comparison.counts[kind]:,} {kind}",
+                title=str(kind),
                 caption=f"and {left:,} more: --json has every case" if left else "",
                 columns=columns("case", "speed now against before#", "why"),
                 rows=rows[:most_rows],

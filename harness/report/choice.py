@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp, floor, fsum, inf, isfinite, isinf, log, log10
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from harness.records import Estimate, Record, Status
+from harness.records import Environment, Estimate, Record, Status
 from harness.records.metrics import METRICS
 from harness.records.text import (
     bytes_text,
@@ -74,7 +75,9 @@ _MOST_EXCEPTIONS = 3  # trade-off: more lines are not read; the table has all ch
 # trade-off: of more scenarios, and of more dtypes and directions, the number is easier to read
 _MOST_NAMED = 3
 _MOST_PRICED = 30  # scenarios. Trade-off: about two screens; JSON has every scenario
+_LONGEST = 120  # characters of a reason: of two lines
 _BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
+_SAME_MEMORY = 0.05  # trade-off: of a smaller difference one need not read
 _NUMBERS = [metric for metric in METRICS if metric.name in {"latency_s", "error_ulp", "peak_bytes"}]
 
 # --- the headline --------------------------------------------------------------------------------
@@ -191,7 +194,8 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
     ]
     if ratios:
         mean = exp(fsum(map(log, ratios)) / len(ratios))
-        parts.append(f"takes {mean:.2g} times the memory")
+        if abs(mean - 1) >= _SAME_MEMORY:
+            parts.append(f"takes {mean:.2g} times the memory")
     return f" It {' and '.join(parts)}." if parts else ""
 
 
@@ -288,14 +292,15 @@ def inaccuracy_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> st
     ]
     error, own, label = min(others, default=(inf, 0.0, ""))
     beside = f", where {label} is up to {ulp_text(error)} off" if error < own else ""
-    return f"{_worst_output_text(evidence)}{beside}" if evidence else ""
-
-
-def _worst_output_text(inaccurate: Sequence[Record]) -> str:
-    """Return "inaccurate: dweight is up to 21.9 ulp off"."""
-    worst = max(inaccurate, key=lambda record: record.worst_ulp or 0.0)
+    if not evidence:
+        return ""
+    worst = _worst(evidence)
     output = worst.errors.worst.output if worst.errors and worst.errors.outputs else "a result"
-    return f"inaccurate: {output} is up to {ulp_text(worst.worst_ulp or 0.0)} off"
+    return f"inaccurate: {output} is up to {ulp_text(worst.worst_ulp or 0.0)} off{beside}"
+
+
+def _worst(records: Sequence[Record]) -> Record:
+    return max(records, key=lambda record: record.worst_ulp or 0.0)
 
 
 def pace_text(candidate: Candidate | None, native_s: Estimate | None) -> str:
@@ -350,14 +355,13 @@ def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> s
     record = _least_conditioned(reason.records)
     advice = "; ".join(warning.advice for warning in record.warnings)
     why = advice if reason.kind is DisqualificationKind.INVALID_TIME else record.reason
+    if reason.kind is DisqualificationKind.INACCURATE:
+        why = ""  # already said
     scenario = choice.scenario.case if isinstance(choice, Choice) else None
     is_here = scenario is not None and all(
         getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
     )
     where = "" if is_here else f"; {record.case.id}"
-    if reason.kind is DisqualificationKind.INACCURATE:  # the end of the reason explains the errors
-        why = why.rpartition(": ")[2]
-        return f"{why and ', '}{why}{where}"
     why = why.partition("; ")[0]
     return f"{where}{why and ': '}{why}"
 
@@ -373,14 +377,15 @@ def fault_text(reason: Disqualification) -> str:
     elif kind is DisqualificationKind.OUT_OF_GUARANTEE:
         what = _digits_text(first)
     elif kind is DisqualificationKind.INACCURATE:
-        what = _worst_output_text(records)
+        what = f"inaccurate: {shorten(_worst(records).reason, _LONGEST, placeholder=' ...')}"
     elif kind is DisqualificationKind.ABOVE_MAX_ERROR:
-        what = f"up to {ulp_text(max(record.worst_ulp or 0.0 for record in records))} off"
+        what = f"up to {ulp_text(_worst(records).worst_ulp or 0.0)} off"
     else:
         return f"{in_words(kind)} in {count(len(records), 'case')}"
     condition = _condition(first)
     if condition is None or condition < _BENIGN:
-        return f"{what} on {first.case.distribution}"
+        is_said = kind is DisqualificationKind.INACCURATE  # by its reason
+        return what if is_said else f"{what} on {first.case.distribution}"
     if isinf(condition):
         return f"{what} on constant rows"
     return f"{what} (first failure measured at condition {condition_text(condition)})"
@@ -535,6 +540,13 @@ def per_shape_text(choice: WorkloadChoice) -> str:
     return f"a choice per shape takes {interval_text(choice.per_shape_s)} in all"
 
 
+def machine_words(environment: Environment) -> Iterator[str]:
+    """Yield the processor, the GPUs and the version of torch."""
+    yield f"{environment.cpu}, {count(environment.cpu_count, 'CPU')}"
+    yield from (gpu.name for gpu in environment.gpus)
+    yield from (f"torch {version}" for name, version in environment.packages if name == "torch")
+
+
 def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
     """Yield the runs that the choices are based on, with their dates and machines."""
     runs = [
@@ -542,10 +554,8 @@ def evidence_lines(choices: Choices, names: Sequence[str]) -> Iterator[str]:
     ]
     yield f"evidence: {', '.join(names)}: {', '.join(runs) or 'the run is not known'}"
     for environment in choices.environments.values():
-        parts = [f"{environment.cpu}, {environment.cpu_count} CPUs"]
-        parts += [gpu.name for gpu in environment.gpus]
-        parts += [f"torch {version}" for name, version in environment.packages if name == "torch"]
-        yield f"measured on {', '.join(parts)} (environment {environment.fingerprint})"
+        parts = ", ".join(machine_words(environment))
+        yield f"measured on {parts} (environment {environment.fingerprint})"
     processes = {
         record.latency.processes
         for choice in choices.choices

@@ -69,7 +69,7 @@ def summary_of_run(results: Results, name: str) -> Document:
             (
                 case_cell(record.case),
                 *(Cell(metric.text(record, interval=metric.unit == "speed")) for metric in metrics),
-                Cell(record.reason),
+                Cell(record.why),
             )
             for record in records
         )
@@ -136,7 +136,7 @@ def _test_of(record: Record) -> Element:
     if status.is_incorrect:
         verdict = "failure"
     elif status is Status.OK:  # its reason is a remark
-        verdict, text = "system-out", ", ".join(filter(None, [figures, record.reason]))
+        verdict, text = "system-out", ", ".join(filter(None, [figures, record.why]))
     cost_s = record.cost.total_s if record.cost else 0.0
     return _test(record.case, verdict, status, text, cost_s)
 

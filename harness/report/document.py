@@ -14,11 +14,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from importlib.resources import files
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+
+from markupsafe import Markup, escape
 
 from harness.records import Case, Status
 from harness.records.text import count, in_words
@@ -26,7 +27,6 @@ from harness.store import to_plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment as Templates
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from harness.report.figures import Theme
@@ -508,8 +508,6 @@ def _markdown_cell(cell: Cell) -> str:
 
 def html(document: Document) -> Markup:
     """Return a document as parts of a page; jinja escapes all texts."""
-    from markupsafe import Markup
-
     text = templates().get_template("blocks.html.j2").render(document=document)
     return Markup(text.lstrip("\n").removesuffix("\n"))
 
@@ -534,9 +532,7 @@ def templates() -> Templates:
 
 def _breakable(text: str) -> Markup:
     """Return text in which a long name may be broken after _, + and /."""
-    from markupsafe import Markup
-
-    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(Markup.escape(text))))
+    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text))))
 
 
 @cache
@@ -551,13 +547,14 @@ def definitions() -> dict[str, str]:
     return found
 
 
+_TERM = Markup('<a class="term" href="#term-{}" data-definition="{}">{}</a>')
+
+
 def with_terms(text: str) -> Markup:
     """Return ``text`` as HTML in which the first use of each term leads to its definition.
 
     The definition is shown when the pointer is over the term, or when the term has the focus.
     """
-    from markupsafe import Markup
-
     headings = {heading.lower(): heading for heading in definitions()} | {
         "disqualified": "Eligible"
     }
@@ -569,14 +566,10 @@ def with_terms(text: str) -> Markup:
         if heading in seen:
             return found[0]
         seen.add(heading)
-        definition = escape(definitions()[heading])
-        return (
-            f'<a class="term" href="#term-{name_of(heading)}" data-definition="{definition}">'
-            f"{found[0]}</a>"
-        )
+        return _TERM.format(name_of(heading), definitions()[heading], found[0])
 
     # the text has no entity that is a term
-    return Markup(re.sub(rf"\b(?:{words})\b", linked, escape(text), flags=re.IGNORECASE))
+    return Markup(re.sub(rf"\b(?:{words})\b", linked, str(escape(text)), flags=re.IGNORECASE))
 
 
 # --- JSON ----------------------------------------------------------------------------------------

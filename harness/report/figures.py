@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from html import escape
 from math import ceil, exp, floor, inf, isnan, log2, log10
 from operator import itemgetter
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure

@@ -194,7 +194,7 @@ def _row(record: Record, device: str) -> dict[str, Any]:
         "shape": "×".join(map(str, case.shape)) or "scalar",
         "setting": _setting(case),
         "status": str(record.status),
-        "reason": record.reason,
+        "reason": record.why,
         "warnings": ", ".join(dict.fromkeys(in_words(found.kind) for found in record.warnings)),
         "memory_not_counted": (not record.memory and record.memory_not_counted) or "",
         "error_output": errors.worst.output if errors else "",

@@ -19,7 +19,7 @@ from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
-from harness.report.choice import first_choice, headline_lines
+from harness.report.choice import first_choice, headline_lines, machine_words
 from harness.report.document import (
     Block,
     FigureBlock,
@@ -226,9 +226,7 @@ def _environment_lines(data: PageData) -> Iterator[str]:
 
 
 def _environment_words(data: PageData, own: Environment) -> Iterator[str]:
-    yield f"{own.cpu}, {count(own.cpu_count, 'CPU')}"
-    yield from (gpu.name for gpu in own.gpus)
-    yield from (f"torch {version}" for name, version in own.packages if name == "torch")
+    yield from machine_words(own)
     if own.git_commit:
         yield f"commit {own.git_commit[:10]}{' with uncommitted changes' if own.git_dirty else ''}"
     threads = sorted({record.case.threads for record in data.records if record.latency})

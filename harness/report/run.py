@@ -17,6 +17,7 @@ from harness.records.metrics import metrics_in
 from harness.records.refusal import Refusal
 from harness.records.text import (
     count,
+    grouped,
     in_words,
     percent_text,
     seconds_text,
@@ -30,7 +31,6 @@ from harness.report.document import (
     Document,
     Table,
     Text,
-    case_cell,
     columns,
     number,
     pill,
@@ -70,7 +70,6 @@ def document_of_run(
     step = next_step(records, problems, outcome.path, has_page=page is not None)
     return (
         *run_tables(records, every=verbose),
-        *(_reasons(records) if verbose else ()),
         Text(""),
         Text(totals_line(outcome)),
         *map(Text, answer_lines(outcome)),
@@ -120,11 +119,13 @@ def run_tables(records: Sequence[Record], *, every: bool = False) -> Iterator[Ta
         every: whether each case has a row, however many there are.
     """
     if records:
-        is_short = every or len(records) <= _MOST_ROWS
-        yield (_case_table if is_short else _implementation_table)(records)
+        if every or len(records) <= _MOST_ROWS:
+            yield _case_table(records, has_reasons=every)
+        else:
+            yield _implementation_table(records)
 
 
-def _case_table(records: Sequence[Record]) -> Table:
+def _case_table(records: Sequence[Record], *, has_reasons: bool) -> Table:
     """Return a row per case; those that differ in the implementation alone follow each other."""
     metrics = [
         metric
@@ -135,13 +136,14 @@ def _case_table(records: Sequence[Record]) -> Table:
     heads = ["for", "implementation", *(metric.heading("terminal") for metric in metrics)]
     has_status = any(record.status is not Status.OK for record in records)
     heads += ["status"] * has_status
-    scenarios: dict[str, list[Record]] = {}
-    for record in records:
-        scenarios.setdefault(_scenario_text(record.case), []).append(record)
+    scenarios = grouped((_scenario_text(record.case), record) for record in records)
     rows = (
         (
             Cell(scenario),
-            Cell(label_of((record.case.implementation, record.case.mode))),
+            Cell(
+                label_of((record.case.implementation, record.case.mode)),
+                note=record.why if has_reasons else "",
+            ),
             *(number(metric.text(record, interval=metric.unit == "speed")) for metric in metrics),
             *([replace(pill(record.status), is_long=True)] if has_status else []),
         )
@@ -172,16 +174,6 @@ def _implementation_table(records: Sequence[Record]) -> Table:
     return Table(columns=columns(*heads), rows=tuple(rows))
 
 
-def _reasons(records: Sequence[Record]) -> Iterator[Table]:
-    """Yield for each status the reasons of all its cases."""
-    for status in dict.fromkeys(record.status for record in records):
-        own = [record for record in records if record.status is status and record.reason]
-        if own:
-            rows = tuple((case_cell(one.case), Cell(one.reason, is_long=True)) for one in own)
-            title = f"{len(own):,} {in_words(status)}"
-            yield Table(title=title, columns=columns("case", "why"), rows=rows)
-
-
 # --- the answer ----------------------------------------------------------------------------------
 
 
@@ -210,17 +202,11 @@ def answer_lines(outcome: SessionOutcome) -> list[str]:
 
 def _right_lines(records: Sequence[Record]) -> list[str]:
     """Return which implementations are right in every case that they support."""
-    found: dict[str, set[Status]] = {}
-    for record in records:
-        if record.status is not Status.UNSUPPORTED:
-            found.setdefault(record.case.implementation, set()).add(record.status)
-    right = [name for name, statuses in found.items() if statuses == {Status.OK}]
-    others = [name for name in found if name not in right]
-    return [
-        f"{title}: {', '.join(names)}"
-        for title, names in (("right in every case", right), ("not right in every case", others))
-        if names
-    ]
+    tried = [record for record in records if record.status is not Status.UNSUPPORTED]
+    others = {record.case.implementation for record in tried if record.status is not Status.OK}
+    right = dict.fromkeys(record.case.implementation for record in tried)
+    names = ", ".join(name for name in right if name not in others)
+    return [f"right in every case: {names}"] if names else []
 
 
 # --- what was not right --------------------------------------------------------------------------
@@ -239,10 +225,11 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
     """
     order = [*dict.fromkeys((*_PROBLEMS, *map(Status, fail_on), *Status))]
     cases = Counter(record.case.implementation for record in records)
-    groups: dict[tuple[Status, str], list[Record]] = {}
-    for record in records:
-        if record.status is not Status.OK:
-            groups.setdefault((record.status, record.case.implementation), []).append(record)
+    groups: dict[tuple[Status, str], list[Record]] = grouped(
+        ((record.status, record.case.implementation), record)
+        for record in records
+        if record.status is not Status.OK
+    )
     alike: dict[tuple[Status, str, str], dict[str, int]] = {}
     for (status, name), own in groups.items():
         dtypes = ", ".join(dict.fromkeys(record.case.dtype for record in own))

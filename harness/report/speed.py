@@ -11,7 +11,15 @@ import numpy as np
 import pandas as pd
 
 from harness.records import Mode, Status
-from harness.records.text import as_speed, bytes_text, count, in_words, seconds_text, speed_text
+from harness.records.text import (
+    as_speed,
+    bytes_text,
+    count,
+    grouped,
+    in_words,
+    seconds_text,
+    speed_text,
+)
 from harness.report.choice import (
     SCENARIO_COLUMNS,
     fault_text,
@@ -129,9 +137,7 @@ def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **ot
     """
     shown: list[tuple[Row, tuple[int, ...]]] = []
     for own in rows:
-        needs: dict[Row, list[int]] = {}
-        for index, row in enumerate(own):
-            needs.setdefault(row, []).append(index)
+        needs = grouped((row, index) for index, row in enumerate(own))
         # a row that answers all of them has none
         shown += [(row, tuple(found) if len(needs) > 1 else ()) for row, found in needs.items()]
     return Table(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.records import Status
 from harness.records.finding import SILENT, Finding, Severity
-from harness.records.text import count, seconds_text, shape_text, ulp_text
+from harness.records.text import count, grouped, seconds_text, shape_text, ulp_text
 from harness.report.document import (
     Cell,
     Document,
@@ -152,9 +152,7 @@ def _sentences(verdict: Verdict) -> list[str]:
 
 def _wrong(verdict: Verdict) -> Iterator[str]:
     """Yield the mistakes, and where results are wrong."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for dtype in verdict.wrong_dtypes:
-        groups.setdefault(_mistakes(verdict, dtype), []).append(dtype)
+    groups = grouped((_mistakes(verdict, dtype), dtype) for dtype in verdict.wrong_dtypes)
     name, is_all = verdict.target, not (verdict.inaccurate_dtypes or verdict.right_dtypes)
     within = "" if is_all else f" in {_and(verdict.wrong_dtypes)}"
     if _is_right_over_the_last_axis(verdict):
@@ -163,14 +161,15 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
         first = f"{name} violates the contract of a LayerNorm{within}"
     else:
         first = f"{name} is not a LayerNorm{within}"
-    if len(groups) == 1:
-        ((texts, dtypes),) = groups.items()
-        text = _mistakes_text(texts) or _numbers(verdict, dtypes)
-        yield f"{first}: {text}."
+    texts = {
+        _and(dtypes): ", and ".join(f"it {text}" for text in mistakes) or _numbers(verdict, dtypes)
+        for mistakes, dtypes in groups.items()
+    }
+    if len(texts) == 1:
+        yield f"{first}: {', '.join(texts.values())}."
     else:
         yield f"{first}."
-        for texts, dtypes in groups.items():
-            yield f"In {_and(dtypes)}: {_mistakes_text(texts) or _numbers(verdict, dtypes)}."
+        yield from (f"In {dtypes}: {text}." for dtypes, text in texts.items())
     yield from _where(verdict)
     if _is_right_over_the_last_axis(verdict):
         yield "To verify it over the last axis alone: --normalized-dims 1."
@@ -182,11 +181,6 @@ def _mistakes(verdict: Verdict, dtype: str) -> tuple[str, ...]:
         return (f"computes {verdict.instead} over {verdict.scope.axes}",)
     causes = (own for own in verdict.of(Severity.CAUSE) if own.kind == "mistake")
     return tuple(own.text for own in causes if dtype in own.dtypes)[:_MOST_MISTAKES]
-
-
-def _mistakes_text(texts: Sequence[str]) -> str:
-    """Return one mistake, or two in different outputs; empty without any."""
-    return ", and ".join(f"it {text}" for text in texts)
 
 
 def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:
@@ -240,8 +234,8 @@ def _right(verdict: Verdict) -> Iterator[str]:
 
 
 def _but_raises(verdict: Verdict) -> str:
-    where = dict.fromkeys(f"where {finding.text}" for finding in verdict.raises)
-    return f", but it raises {_and([*where], 'or')}" if where else ""
+    where = dict.fromkeys(finding.text for finding in verdict.raises)
+    return f", but it raises where {_and([*where], 'or')}" if where else ""
 
 
 def _unverified(verdict: Verdict) -> Iterator[str]:
@@ -418,9 +412,9 @@ def _raises(verdict: Verdict) -> Iterator[str]:
     for finding in verdict.raises:
         raised, cases = finding.evidence
         in_cases = f" ({count(cases, 'case')})" if cases else ""
-        groups.setdefault(f"{cause(raised)}{in_cases}", []).append(f"where {finding.text}")
+        groups.setdefault(f"{cause(raised)}{in_cases}", []).append(finding.text)
     for raised, where in [*groups.items()][:_MOST_REMARKS]:
-        yield f"{_and(where, 'or')}: {raised}"
+        yield f"where {_and(where, 'or')}: {raised}"
 
 
 def _declines(verdict: Verdict) -> Iterator[str]:
@@ -453,19 +447,21 @@ def _next_step(verdict: Verdict) -> str:
 
 def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
     """Yield what a user should know, warnings first; equal ones are stated once."""
-    texts: dict[str, str] = {}
-    for finding in sorted(verdict.remarks, key=lambda own: own.kind not in SILENT):
-        dtypes = tuple(own.dtype for own in verdict.counts)
-        text = finding.text + _within(finding.dtypes or dtypes, dtypes)
-        texts.setdefault(text, "WARNING" if finding.kind in SILENT else "remark")
-    last = ""
-    for index, (text, name) in enumerate(texts.items()):
-        if index >= most and name == "remark":
-            left = count(len(texts) - index, "more remark" if index else "remark")
-            yield "" if last == name else name, f"{'and ' if index else ''}{left}: --verbose"
-            return
-        yield "" if name == last else name, text
-        last = name
+    dtypes = tuple(own.dtype for own in verdict.counts)
+    warnings, remarks = (
+        dict.fromkeys(
+            finding.text + _within(finding.dtypes or dtypes, dtypes)
+            for finding in verdict.remarks
+            if (finding.kind in SILENT) is is_warning
+        )
+        for is_warning in (True, False)
+    )
+    yield from _named("WARNING", warnings)
+    shown = [*remarks][: max(most - len(warnings), 0)]
+    if left := len(remarks) - len(shown):
+        more = count(left, "more remark" if shown else "remark")
+        shown.append(f"{'and ' if shown else ''}{more}: --verbose")
+    yield from _named("remark", shown)
 
 
 def _within(dtypes: Sequence[str], usual: Sequence[str]) -> str:
@@ -514,8 +510,6 @@ def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
     ):
         if findings:
             yield Facts(f"{title} ({len(findings)})", tuple(map(_detail, findings)))
-    if verdict.scope is not None and verdict.scope.reasons:
-        yield Facts("outside its scope", tuple(("", reason) for reason in verdict.scope.reasons))
     if verdict.grades:
         grades = ((own.dtype, f"{_bound_text(own)}; {_limit_text(own)}") for own in verdict.grades)
         yield Facts("two digits are left", tuple(grades))
@@ -566,9 +560,7 @@ def _columns(values: Iterable[float]) -> str:
 
 def document_of_self_test(result: SelfTest) -> Document:
     """Return how many mistakes the self-test found per dtype, and which it missed."""
-    found: dict[str, list[bool]] = {}
-    for mutant in result.mutants:
-        found.setdefault(mutant.dtype, []).append(mutant.is_found)
+    found = grouped((mutant.dtype, mutant.is_found) for mutant in result.mutants)
     missed = [f"{row.name} in {row.dtype}" for row in result.mutants if not row.is_found]
     counts = ((dtype, f"{sum(own)} of {len(own)}") for dtype, own in found.items())
     return (

@@ -27,7 +27,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.records import Case, Record, Status
-from harness.records.text import count
+from harness.records.text import count, grouped
 from harness.run.fleet import START_S, Fleet, HarnessError, Job, WorkerInfo, usable_gpus
 from harness.run.session import JobQueue
 
@@ -212,9 +212,7 @@ class RayFleet:
         Raises:
             HarnessError: the harness itself failed, or no node is left for some cases.
         """
-        by_kind: dict[str, list[Job]] = {}
-        for job in jobs:
-            by_kind.setdefault(job.case.device, []).append(job)
+        by_kind = grouped((job.case.device, job) for job in jobs)
         for kind, own in by_kind.items():
             workers = self._workers if kind == "cpu" else self._gpu_workers(kind)
             yield from self._run_on(workers, JobQueue(own), timeout_s, stop_at)

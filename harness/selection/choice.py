@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cases.axes import AXES
 from harness.records import OUR_TIMER, Direction, Environment, Estimate, Record, Run
 from harness.records.refusal import NotComparableError, NotMeasuredError
-from harness.records.text import suggest
+from harness.records.text import grouped, suggest
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
     CandidateName,
@@ -372,10 +372,11 @@ def choose_overall(
         untimed: records of other scenarios, which can disqualify a candidate.
         max_condition: records of inputs with a larger condition number disqualify none.
     """
-    slices: dict[Slice, list[Choice]] = {}
-    for choice in choices:
-        if choice.times.reference_s is not None:
-            slices.setdefault(Slice.of(choice.scenario), []).append(choice)
+    slices = grouped(
+        (Slice.of(choice.scenario), choice)
+        for choice in choices
+        if choice.times.reference_s is not None
+    )
     elsewhere: dict[Slice, list[Record]] = {}
     for scenario, records in (untimed or {}).items():
         required = [record for record in records if is_required(record, max_condition)]

@@ -26,7 +26,7 @@ from harness.cases.axes import AXES
 from harness.cases.sweep import Several, StrictTable, read_table, type_of
 from harness.records import Case, Estimate
 from harness.records.refusal import NotComparableError, Refusal
-from harness.records.text import shape_text, suggest
+from harness.records.text import grouped, shape_text, suggest
 from harness.selection.choice import Choice, Choices, combined
 from harness.selection.ranking import Candidate, Ranking, cost_of, rank, scaled, total
 
@@ -158,10 +158,10 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
         NotComparableError: the run holds none of the calls.
         Refusal: a call matches several scenarios of the run.
     """
-    by_device: dict[tuple[str, str], list[Choice]] = {}
-    for choice in choices.choices:
-        scenario = choice.scenario
-        by_device.setdefault((scenario.environment, scenario.case.device), []).append(choice)
+    by_device = grouped(
+        ((choice.scenario.environment, choice.scenario.case.device), choice)
+        for choice in choices.choices
+    )
     measured = {device for _, device in by_device}
     made = []
     for (environment, device), own in by_device.items():
