@@ -73,9 +73,9 @@ def compare(
     both = [(old[name], new[name]) for name in old if name in new]
     if not any(first.status.is_measured and second.status.is_measured for first, second in both):
         raise NotComparableError(
-            f"{baseline_name} and {head_name} have {count(len(both), 'case')} in common, none of "
-            f"them measured in both ({next(iter(old))} is in the first, {next(iter(new))} in the "
-            "second): compare runs of one sweep on one kind of device"
+            f"{baseline_name} and {head_name} have no case in common that was measured in both "
+            f"({next(iter(old))} is in the first, {next(iter(new))} in the second): compare runs "
+            "of one sweep on one kind of device"
         )
     latencies, notes = _latencies(both, confirm, least_processes)
     notes += _notes(both, baseline, head, least_processes, advice)

@@ -165,16 +165,15 @@ def document_of_history(history: History, trend: Trend) -> Document:
     changed = sum(bool(series.changes) for series in trend.series)
     worse = sum(change.is_worse for series in trend.series for change in series.changes)
     environments = {series.environment for series in trend.series}
+    summary = f"{changed} of {count(len(trend.series), 'series', 'series')} changed: "
+    summary = f"{summary}{count(worse, 'change')} for the worse; " if changed else ""
     return (
         Text(f"{history.folder}: {_span(history)}, {count(len(environments), 'environment')}"),
         *(Text(note, "note") for note in _notes(history, trend)),
         _series_table(trend, _MOST_SERIES),
         _change_table([trend], MOST_ROWS),
         Text(""),
-        Text(
-            f"{changed} of {count(len(trend.series), 'series', 'series')} changed: "
-            f"{count(worse, 'change')} for the worse; to see all as charts:"
-        ),
+        Text(f"{summary}to see all as charts:"),
         Text(f"layernorm-bench report {shlex.quote(str(history.folder))}", "code"),
     )
 

@@ -44,7 +44,6 @@ _MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are p
 # statuses that a user has to act upon, the most urgent first; --fail-on adds statuses
 _PROBLEMS = (Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR)
 _MOST_GROUPS = 4  # trade-off: the answer stays on the screen; --verbose and the page have all
-_MOST_KINDS = 3  # of measurement warnings
 _LONGEST = 200  # characters of a reason: two or three lines; --verbose has all of it
 # trade-off: the overhead of a shorter run is mostly the import of torch, so it is not printed
 _LEAST_WALL_S = 30.0
@@ -273,9 +272,7 @@ def warning_lines(records: Sequence[Record]) -> list[str]:
     if not found:
         return []
     kinds = sorted(found, key=lambda kind: -len(found[kind]))
-    listed = ", ".join(
-        f"{in_words(kind)} in {count(len(found[kind]), 'case')}" for kind in kinds[:_MOST_KINDS]
-    )
+    listed = ", ".join(f"{in_words(kind)} in {count(len(found[kind]), 'case')}" for kind in kinds)
     advice = next(iter(found[kinds[0]].values()))
     which = f"; {in_words(kinds[0])}" if len(kinds) > 1 else ""
     return [f"measurement warning: {listed}{which}: {advice}"]

@@ -491,8 +491,6 @@ def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
             (Cell(dtype), *(number(f"{value:,}") for value in values)) for dtype, *values in numbers
         ),
     )
-    if verdict.left:
-        yield Text(f"{count(verdict.left, 'case')} left when the time was over")
     if verdict.ended:
         yield Text(f"it {verdict.ended}")
     if verdict.bound:

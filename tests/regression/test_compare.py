@@ -97,7 +97,7 @@ LOST = make_record(ONE, STEADY, status=Status.OUT_OF_GUARANTEE, memory=None)
         (make_record(), results_of(), NotMeasuredError, "new: "),
         (FAILURES, make_record(ONE), NotMeasuredError, r"old: .*1 error, 1 crashed"),
         (make_record(ONE), FAILURES, NotMeasuredError, r"new: .*1 error, 1 crashed"),
-        (make_record(ONE), make_record(TWO), NotComparableError, "0 cases"),
+        (make_record(ONE), make_record(TWO), NotComparableError, "no case in common"),
         (
             make_record(ONE),
             make_record(replace(ONE, device="cuda")),
@@ -108,7 +108,7 @@ LOST = make_record(ONE, STEADY, status=Status.OUT_OF_GUARANTEE, memory=None)
             results_of(make_record(ONE), failed(TWO)),
             results_of(failed(ONE), make_record(TWO)),
             NotComparableError,
-            "2 cases",
+            "no case in common",
         ),
         (LOST, elsewhere(LOST), NotComparableError, ONE.id),
         (TWICE, make_record(ONE), Refusal, f"old: .*{ONE.id}"),
