@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -22,9 +21,8 @@ from harness.records.text import (
     percent_text,
     seconds_text,
     speed_interval_text,
-    ulp_text,
 )
-from harness.report.choice import condition_text, headline_of
+from harness.report.choice import headline_of
 from harness.report.document import (
     DASH,
     Cell,
@@ -247,20 +245,8 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
 
 def _reason(records: Sequence[Record]) -> str:
     """Return why the worst of some cases is not right."""
-    worst = max(records, key=lambda record: (_excess(record)[0], record.worst_ulp or 0.0))
-    ratio, output = _excess(worst)
-    if worst.status is Status.WRONG and worst.errors and 1 < ratio < inf:
-        error = next(one for one in worst.errors.outputs if one.output == output)
-        times = f"{condition_text(ratio)} times its error bound"
-        return f"{output} is {ulp_text(error.worst_ulp)} off, {times}"
+    worst = max(records, key=lambda record: record.worst_ulp or 0.0)
     return shorten(worst.reason, _LONGEST, placeholder=" ...")
-
-
-def _excess(record: Record) -> tuple[float, str]:
-    """Return the largest error over its bound, and its output."""
-    outputs = record.errors.outputs if record.errors else ()
-    known = [(one.bound_ratio, one.output) for one in outputs if one.bound_ratio is not None]
-    return max(known, default=(0.0, ""))
 
 
 def warning_lines(records: Sequence[Record]) -> list[str]:
