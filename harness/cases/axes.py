@@ -61,6 +61,8 @@ class Axis:
     if_true: str = ""
     """What a condition says that a fact is true, or false."""
     if_false: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Conditions on other axes in words, such as "is frozen_x": "x is frozen"."""
 
     # what a user may set
     key: str = ""
@@ -237,6 +239,10 @@ _ROWS: tuple[Axis, ...] = (
         name="affine", key="affines", kind=Affine, default=(Affine.BOTH,),
         help=f"parameters to give: {', '.join(Affine)}",
         values=tuple(Affine), rare=(Affine.WEIGHT, Affine.BIAS, Affine.NONE), setter=_with_affine,
+        words={
+            "is both": "weight and bias are given", "is weight": "no bias is given",
+            "is bias": "no weight is given", "is none": "neither weight nor bias is given",
+        },
     ),
     Axis(
         name="parameters", key="parameters", is_registered=True, default=("normal",),
@@ -255,7 +261,7 @@ _ROWS: tuple[Axis, ...] = (
         limits={"ge": 1, "le": 4096},  # more than any machine has cores
         help="number of CPU threads that torch may use",
         values=(1, 2), rare=(2,),  # threads wait for each other for longer than a small case takes
-        title="the number of threads",
+        title="the number of threads", words={">= 2": "torch may use several threads"},
     ),
     Axis(
         name="seed", key="seeds", kind=int, default=(0,), help="seed of the random inputs",
@@ -288,17 +294,28 @@ _ROWS: tuple[Axis, ...] = (
         getter=lambda case: len(case.leading_shape),
         setter=lambda case, n: _reshaped(case, factors(case.rows, n), case.normalized_shape),
         title="the number of leading axes",
+        words={"<= 0": "x is one row", ">= 2": "x has several leading axes"},
     ),
     Axis(
         name="normalized_axes", kind=int, values=(1, 2, 3),
         getter=lambda case: case.normalized_dims,
         setter=lambda case, n: _reshaped(case, case.leading_shape, factors(case.hidden, n)),
         title="the number of normalized axes",
+        words={"<= 1": "one axis is normalised", ">= 2": "several axes are normalised"},
     ),
     Axis(
         name="call", values=FORWARD_CALLS + BACKWARD_CALLS,
         rare=(*FORWARD_CALLS, *BACKWARD_CALLS[1:-1]),  # fewer outputs, in which a mistake may show
-        getter=_call, setter=_with_call, title="the call",
+        getter=_call, setter=_with_call,
+        words={
+            "is no_grad": "no gradient is recorded",
+            "is inference_mode": "torch.inference_mode is on",
+            "is recorded": "gradients are recorded, without a backward",
+            "is all_gradients": "all gradients are computed", "is frozen_x": "x is frozen",
+            "is frozen_parameters": "weight and bias are frozen",
+            "is frozen_weight": "weight is frozen", "is frozen_bias": "bias is frozen",
+            "is non_leaf_x": "x is the output of another layer",
+        },
     ),
     # --- what follows from these, and is no axis of the array
     Axis(
@@ -307,11 +324,11 @@ _ROWS: tuple[Axis, ...] = (
     ),
     _fact("is_power_of_two", "hidden", "N is a power of two", "N is no power of two",
           lambda case: case.hidden.bit_count() == 1),
-    _fact("has_weight", "affine", "there is a weight", "there is no weight",
+    _fact("has_weight", "affine", "a weight is given", "no weight is given",
           lambda case: case.affine in {Affine.BOTH, Affine.WEIGHT}),
-    _fact("has_bias", "affine", "there is a bias", "there is no bias",
+    _fact("has_bias", "affine", "a bias is given", "no bias is given",
           lambda case: case.affine in {Affine.BOTH, Affine.BIAS}),
-    _fact("is_backward", "call", "there is a backward", "there is no backward",
+    _fact("is_backward", "call", "a gradient is computed", "no gradient is computed",
           lambda case: case.direction is not Direction.FORWARD),
     _fact("is_recorded", "call", "gradients are recorded", "no gradient is recorded",
           lambda case: AXES["call"].get(case) not in FORWARD_CALLS[:2]),
@@ -412,8 +429,13 @@ class Condition:
             return axis.if_true if value == (self.relation is Relation.IS) else axis.if_false
         shown = f"{value:.3g}" if isinstance(value, float) else str(value)
         if self.relation is Relation.ONE_OF:
+            if axis.words:
+                return " or ".join(axis.words[f"is {name}"] for name in value)
             shown = f"{', '.join(value[:-1])} or {value[-1]}"
-        return f"{axis.title or axis.name} {_RELATIONS[self.relation][1]} {shown}"
+        if self.relation is Relation.IS_NOT and f"is {shown}" in axis.words:
+            return f"it is not so that {axis.words[f'is {shown}']}"
+        predicate = f"{_RELATIONS[self.relation][1]} {shown}"
+        return axis.words.get(predicate) or f"{axis.title or axis.name} {predicate}"
 
 
 _RELATIONS: dict[Relation, tuple[Callable[[Any, Any], Any], str]] = {

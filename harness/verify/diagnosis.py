@@ -4,14 +4,14 @@ A mutant matches if, wherever the target is clearly wrong, the distance between 
 compared to the error of the target. All outputs are compared together first; if no mutant matches
 them together, each wrong output is compared by itself, together with those that are right. Several
 mutants may match: further cases tell them apart, and an output has one explanation at most.
-Narrow rounding differs from function to function, so that no mutant matches: such a mistake is
-recognised by an error bound of its own or a known result. The sentence that names a mistake is the
+The rounding of one pass differs from function to function, so that no mutant matches: it is
+recognised by its error bound. The sentence that names a mistake is the
 first line of the mutant's docstring in harness/mutants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from torch import Tensor
 from harness.cases.axes import changed
 from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.mutants import WRONG, Mutant
-from harness.numerics.bounds import ErrorBound, error_bound_of
+from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import bound_ratios, status_of
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS, Outputs
@@ -31,12 +31,12 @@ from harness.records.finding import Finding, Severity
 from harness.run.attempt import Judged, attempt, exact_of
 from harness.run.integrity import process_state_restored
 from harness.verify.cases import first_case
-from harness.verify.scope import fitted, scope_of
+from harness.verify.scope import scope_of
 from harness.verify.trigger import Further, conditions_of_failures
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
 
-__all__ = ["Mistake", "causes_of", "mistakes_of", "narrow_sums"]
+__all__ = ["Mistake", "causes_of", "mistakes_of"]
 
 _MATCH_RATIO = 0.2
 """Of the target's own error; the right mutant leaves less than 0.03 of it, any other over 0.5."""
@@ -47,7 +47,10 @@ _LEAST_CONFIRMED = 0.5  # of those: a target may make a second mistake in some
 _MOST_MISTAKES = 2  # what a person reads
 _MOST_ELEMENTS = 1 << 15  # of one case, which is run on every mutant
 _MOST_JUDGED = 40  # failures, those with the largest errors first
-_ROWS = 4100  # more ones than bfloat16 (256) and float16 (2048) can count
+_ONE_PASS = (
+    "computes the variance as E[x^2] - E[x]^2, which cancels where the mean is large beside the "
+    "deviations"
+)
 
 
 class Mistake(NamedTuple):
@@ -109,14 +112,10 @@ def mistakes_of(
     for kept in (failures, on_one_axis or failures):
         if found := _best_match(target, kept, None, known):
             return [found]
-    if (text := _explained_by_bound(target, failures)) is not None:
-        return [Mistake(text, OUTPUTS)]
-    mistakes = [*narrow_sums(target, failures)]
-    explained = {name for mistake in mistakes for name in mistake.outputs}
-    for name in OUTPUTS:
-        if name not in explained and (found := _best_match(target, failures, name, known)):
-            mistakes.append(found)
-    return sorted(mistakes, key=lambda mistake: mistake.misfit)
+    if _is_one_pass(target, failures):
+        return [Mistake(_ONE_PASS, OUTPUTS)]
+    mistakes = (_best_match(target, failures, name, known) for name in OUTPUTS)
+    return sorted(filter(None, mistakes), key=lambda mistake: mistake.misfit)
 
 
 # --- what is compared ----------------------------------------------------------------------------
@@ -345,97 +344,28 @@ def _unexplained(sample: _Sample, suspected: Outputs | None, names: set[str]) ->
     return (distance / error) ** 0.5 if error else None
 
 
-# --- mistakes that round -------------------------------------------------------------------------
+# --- a mistake that rounds -----------------------------------------------------------------------
 
 
-_BOUNDS: tuple[tuple[str, Callable[[ErrorBound], ErrorBound]], ...] = (
-    (
-        "computes float64 in float32",
-        lambda bound: replace(bound, accumulate_dtype=torch.float32),
-    ),
-    (
-        "computes the variance as E[x^2] - E[x]^2, which cancels where the mean is large beside "
-        "the deviations",
-        lambda bound: replace(bound, algorithm=Algorithm.ONE_PASS, reduction=Reduction.SEQUENTIAL),
-    ),
-)
-"""Mistakes, and the error bound of a function that makes them; the strictest bound first."""
+def _is_one_pass(target: Implementation, failures: Sequence[Judged]) -> bool:
+    """Whether every failed case keeps the bound of one pass; in one of them it must be finite.
 
-
-def _outputs_of(target: Implementation, case: Case) -> Outputs | None:
-    """Return the outputs for ``case``; None if the target raises or violates its contract."""
-    return attempt(target, case, is_judged=False).outputs
-
-
-def _explained_by_bound(target: Implementation, failures: Sequence[Judged]) -> str | None:
-    """Return the mistake whose bound every failed case keeps; in one of them it must be finite.
-
-    One case must be clearly beyond the bound of the target. A running sum loses digits where one
-    pass does: one pass is named only if a result is beyond the bound of running sums too.
+    One case must be clearly beyond the bound of the target.
     """
-    is_clear = any(trial.outputs_beyond(_CLEAR_RATIO) for trial in failures if trial.ratios)
-    if not is_clear or not all(trial.ratios for trial in failures):
-        return None
+    if not any(trial.outputs_beyond(_CLEAR_RATIO) for trial in failures):
+        return False
     small = [trial for trial in failures if trial.case.rows * trial.case.hidden <= _MOST_ELEMENTS]
-    worst = sorted(small, key=_largest_error, reverse=True)[:_MOST_JUDGED]
-    for text, loosened in _BOUNDS:
-        found = set()
-        for trial in worst:
-            case, outputs = trial.case, _outputs_of(target, trial.case)
-            bound = error_bound_of(target, case)
-            if outputs is None or loosened(bound) == bound:
-                break
-            inputs, reference = exact_of(case)
-            ratios = bound_ratios(outputs, inputs, case, loosened(bound), reference)
-            found.add(status_of(ratios))
-            if Status.WRONG in found:
-                break
-        else:
-            if Status.OK not in found:
-                continue
-            is_one_pass = loosened(bound).algorithm is Algorithm.ONE_PASS
-            if not is_one_pass or _exceeds_running_sums(target, worst):
-                return text
-    return None
-
-
-def _exceeds_running_sums(target: Implementation, failures: Sequence[Judged]) -> bool:
-    """Whether a failed case, or rows far from 0, are beyond the bound of two running sums."""
-    first = first_case(target.name, failures[0].case.dtype, failures[0].case.device)
-    offset = scope_of(target).fit(replace(first, distribution="offset_1e3"))
-    for case in filter(None, (*(trial.case for trial in failures), offset)):
-        outputs = _outputs_of(target, case)
-        bound = replace(
-            error_bound_of(target, case),
-            algorithm=Algorithm.TWO_PASS,
-            reduction=Reduction.SEQUENTIAL,
-            backward_reduction=Reduction.SEQUENTIAL,
-            column_reduction=Reduction.SEQUENTIAL,
-            at_any_condition=True,
-        )
+    found = set()
+    for trial in sorted(small, key=_largest_error, reverse=True)[:_MOST_JUDGED]:
+        case, bound = trial.case, error_bound_of(target, trial.case)
+        outputs = attempt(target, case, is_judged=False).outputs
+        if outputs is None or bound.algorithm is Algorithm.ONE_PASS:
+            return False
+        bound = replace(bound, algorithm=Algorithm.ONE_PASS, reduction=Reduction.SEQUENTIAL)
         inputs, reference = exact_of(case)
-        if (
-            outputs is not None
-            and status_of(bound_ratios(outputs, inputs, case, bound, reference)) is Status.WRONG
-        ):
-            return True
-    return False
+        found.add(status_of(bound_ratios(outputs, inputs, case, bound, reference)))
+    return Status.OK in found and Status.WRONG not in found
 
 
 def _largest_error(trial: Judged) -> float:
-    return max(output.bound_ratio or 0.0 for output in trial.ratios)
-
-
-def narrow_sums(target: Implementation, failures: Sequence[Judged]) -> Iterator[Mistake]:
-    """Count to 4100 in dbias: a narrow sum stops where adding 1 no longer changes it."""
-    if not any(trial.outputs_beyond() & {"dweight", "dbias"} for trial in failures):
-        return
-    first = first_case(target.name, failures[0].case.dtype, failures[0].case.device)
-    backward = Direction.BACKWARD
-    counting = fitted(target, first, shape=(_ROWS, 24), direction=backward, grad_output="ones")
-    outputs = _outputs_of(target, counting)
-    if outputs is not None and outputs.dbias is not None:
-        counted = float(outputs.dbias.double().max())
-        if counted < 0.9 * _ROWS:
-            text = f"over the rows in {first.dtype} itself: {_ROWS} ones came to {counted:g}"
-            yield Mistake(f"adds up dweight and dbias {text}", ("dweight", "dbias"))
+    return max((output.bound_ratio or 0.0 for output in trial.ratios), default=0.0)

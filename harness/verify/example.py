@@ -30,7 +30,7 @@ from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS
 from harness.records import Case, Status
 from harness.run.attempt import Judged, attempt
-from harness.verify.trigger import Further, Search, conditions_of
+from harness.verify.trigger import Further, Search, in_words
 from implementations.contract import Implementation
 
 __all__ = ["Example", "command_of", "example_of", "worst_of"]
@@ -170,7 +170,7 @@ def _without_numbers(case: Case, repeated: Callable[[Case], str]) -> Example:
 def _conditions(case: Case, replaced: Sequence[str]) -> tuple[str, ...]:
     """Return in words what is not usual in a case, without the values that were replaced."""
     shown = [axis for axis in _CONDITIONS if axis not in {_OF_DATA[name] for name in replaced}]
-    return tuple(part.text for part in conditions_of(case, shown))
+    return in_words(case, shown)
 
 
 # --- sizes ---------------------------------------------------------------------------------------

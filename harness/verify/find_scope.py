@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, signature
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -46,8 +47,9 @@ from implementations.targets.recognise import LAYER_NORM
 __all__ = ["find_scope"]
 
 _WITHOUT = {  # the combinations that lack an argument
-    "weight": {Affine.BIAS, Affine.NONE},
-    "bias": {Affine.WEIGHT, Affine.NONE},
+    "no weight is given": {Affine.BIAS, Affine.NONE},
+    "no bias is given": {Affine.WEIGHT, Affine.NONE},
+    "neither weight nor bias is given": {Affine.NONE},
 }
 _WIDTHS = (32, 64, 768, 1024)  # of x; some kernels take one width only
 _USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
@@ -251,27 +253,19 @@ class _Finder:
             required: arguments that the signature requires; to call without one is declined.
             when: " with gradients" if these calls have them; else empty.
         """
-        found = {affine: error for affine, error in raised.items() if _is_error(error)}
-        missing = {
-            name: next(error for affine, error in found.items() if affine in affines)
-            for name, affines in _WITHOUT.items()
-            if affines <= raised.keys() and affines & found.keys()
-        }
-        if needed := [name for name in missing if name in required]:
-            words = _or(f"without {name}" for name in needed)
-            self.limit(f"calls {words}{when}", missing[needed[0]])
-        texts = {
-            f"no {name} is given": error for name, error in missing.items() if name not in required
-        }
-        explained = {affine for name in missing for affine in _WITHOUT[name]}
-        rest = [affine for affine in found if affine not in explained]
-        if rest == [Affine.NONE] and not required:
-            texts["neither weight nor bias is given"] = found[Affine.NONE]
-        elif rest:
-            words = _or(AFFINE_WORDS[affine] for affine in rest)
-            self.limit(f"calls with {words}{when}", found[rest[0]])
-        for text, error in texts.items():
-            self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
+        left = {affine: error for affine, error in raised.items() if _is_error(error)}
+        for text, affines in _WITHOUT.items():
+            error = next((error for affine, error in left.items() if affine in affines), None)
+            if error is None or not affines <= raised.keys():
+                continue
+            if name := next((name for name in required if name in text), None):
+                self.limit(f"calls without {name}{when}", error)
+            else:
+                self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
+            left = {affine: left[affine] for affine in left.keys() - affines}
+        if left:
+            words = _or(AFFINE_WORDS[affine] for affine in left)
+            self.limit(f"calls with {words}{when}", next(iter(left.values())))
 
     def say_layouts(
         self, name: str, axis: str, raised: Mapping[str, ImplementationError], strided: set[str]
@@ -284,24 +278,18 @@ class _Finder:
             raised: by layout.
             strided: the layouts that were tried and are not contiguous.
         """
-        by_kind = {LAID_OUT[layout]: error for layout, error in raised.items()}
-        declared = {kind: error for kind, error in by_kind.items() if not _is_error(error)}
-        usual = {TRANSPOSED, SLICE} | ({EXPANDED} if name == "dy" else set())
-        usual &= by_kind.keys() - declared.keys()
-        rest = {kind: by_kind[kind] for kind in by_kind.keys() - declared.keys() - usual}
-        if len(usual) > 1 and strided <= raised.keys():
-            rest.pop(EXPANDED, None)
-            text = laid_out(name, NOT_CONTIGUOUS)
-            self.raises(axis, text, next(iter(raised.values())))
-        else:
-            for kind in sorted(usual):
-                self.raises(axis, laid_out(name, kind), by_kind[kind])
-        what = "an x that is" if name == "x" else "a dy that is"
-        if declared:
-            self.limit(f"{what} {_or(sorted(declared))}", next(iter(declared.values())))
-        if rest:
-            kinds, error = _or(sorted(rest)), next(iter(rest.values()))
-            self.remark_or_limit(RemarkKind.DECLINES_LAYOUT, f"{what} {kinds}", error)
+        kinds = {LAID_OUT[layout] for layout in strided}
+        usual = {TRANSPOSED, SLICE, NOT_CONTIGUOUS} | ({EXPANDED} if name == "dy" else set())
+        found = {LAID_OUT[layout]: error for layout, error in raised.items()}
+        if len(kinds & usual) > 1 and strided <= raised.keys():
+            rest = {kind: error for kind, error in found.items() if kind not in kinds}
+            found = {NOT_CONTIGUOUS: next(iter(raised.values()))} | rest
+        for kind, error in sorted(found.items(), key=itemgetter(0)):
+            if kind in usual and _is_error(error):
+                self.raises(axis, laid_out(name, kind), error)
+            else:
+                what = f"{'an' if name == 'x' else 'a'} {name} that is {kind}"
+                self.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
 
     def by_ndim(self) -> dict[int, Case]:
         """Return a case with each number of axes of x, if the scope has one."""

@@ -25,6 +25,7 @@ __all__ = [
     "SLICE",
     "TRANSPOSED",
     "cause",
+    "in_words",
     "laid_out",
     "layout_of_dy",
     "merged",
@@ -177,7 +178,7 @@ def raises_in(trials: Sequence[Judged]) -> Iterator[Finding]:
     if rest:
         plainest = min(rest, key=lambda trial: unusual(trial.case))
         cases = count(len(rest), "case" if len(rest) == len(raised) else "other case")
-        text = f"raises in {cases} of {len(trials):,}, such as {_in_words(plainest.case)}"
+        text = f"raises in {cases} of {len(trials):,}, such as {in_words(plainest.case)}"
         dtypes = tuple(dict.fromkeys(trial.case.dtype for trial in rest))
         text = f"{text} ({cause(plainest.reason)})"
         evidence = plainest.reason, len(rest)
@@ -208,7 +209,7 @@ def _most_certain(left: Sequence[Judged], tried: Sequence[Judged]) -> RaisingCal
     return found
 
 
-def _in_words(case: Case) -> str:
+def in_words(case: Case) -> str:
     """Return a case in words: "an x of 2x33, layout=transposed"."""
     direction = "" if case.direction is Direction.FORWARD else ", with gradients"
     return ", ".join((f"an x of {shape_text(case.shape)}{direction}", *case.settings()))

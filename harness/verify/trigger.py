@@ -32,7 +32,7 @@ from harness.numerics.outputs import OUTPUTS
 from harness.records import Affine, Case, Status
 from harness.run.attempt import Judged
 
-__all__ = ["Further", "Search", "Trigger", "conditions_of", "conditions_of_failures", "fact_of"]
+__all__ = ["Further", "Search", "Trigger", "conditions_of_failures", "fact_of", "in_words"]
 
 Conjunction = tuple[Condition, ...]
 Further = Callable[[Case], Judged | None]
@@ -89,7 +89,7 @@ class Trigger:
         known = {part.axis for part in self.conditions}
         known |= {axis for name in known for axis in AXES[name].follows_from}
         data = [axis for axis in _DATA if axis not in known]
-        unusual = _list([part.text for part in conditions_of(self.simple, data)])
+        unusual = _list(in_words(self.simple, data))
         return f"{what} {where}{f', if {unusual}, for example' if unusual else ''}"
 
 
@@ -97,10 +97,10 @@ def _list(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def conditions_of(case: Case, axes: Sequence[str]) -> Conjunction:
-    """Return the values of ``case`` on axes where it has not the simplest value."""
+def in_words(case: Case, axes: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of ``case`` on axes where it has not the simplest value, in words."""
     return tuple(
-        Condition(axis=axis, relation=Relation.IS, value=value)
+        Condition(axis=axis, relation=Relation.IS, value=value).text
         for axis in axes
         if (value := value_of(case, axis)) not in _SIMPLEST[axis]
     )

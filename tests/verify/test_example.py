@@ -71,7 +71,7 @@ def test_as_few_rows_and_elements_are_left_as_show_the_mistake(
 
 def test_what_else_must_hold_is_stated() -> None:
     example = example_of("weight_ignored_without_bias")
-    assert example.conditions == ("affine is weight",)
+    assert example.conditions == ("no bias is given",)
     assert example.bias is None
 
 

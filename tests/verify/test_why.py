@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 from verify_targets import layer_norm, mutant
 
-from harness.mutants import RIGHT, Rows, layer_norm_of, named
+from harness.mutants import Rows, layer_norm_of, named
 from harness.records import Case, Direction, Status
 from harness.records.finding import Severity
 from harness.run import call as computed
 from harness.run.attempt import Judged, attempt
 from harness.run.integrity import process_state
 from harness.verify import diagnosis, verify
-from harness.verify.diagnosis import mistakes_of, narrow_sums
+from harness.verify.diagnosis import mistakes_of
 from implementations import Implementation, adopt, native, two_pass
 
 STRIDES_IGNORED = named("strides_ignored").mistake
@@ -100,8 +100,6 @@ def test_a_known_mistake_is_named(name: str, dtype: str) -> None:
     [
         (mutant("unbiased_variance"), "float32", "N-1"),
         (mutant("one_pass_clamped"), "float32", ONE_PASS),
-        (native, "bfloat16", "over the rows in bfloat16 itself"),
-        (mutant("float64_in_float32"), "float64", "in float32"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -128,21 +126,7 @@ def test_a_mistake_is_named_where_several_normalized_axes_add_another() -> None:
     assert named("unbiased_variance").mistake in mistakes(target, [*on_two_axes, *on_one_axis])
 
 
-def upcast(
-    x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
-    """As in libraries written for float16 and float32."""
-    weight, bias = (None if given is None else given.float() for given in (weight, bias))
-    return functional.layer_norm(x.float(), tuple(shape), weight, bias, eps).type_as(x)
-
-
-def test_float64_computed_in_float32_is_named() -> None:
-    assert mistakes(adopt(upcast, "implementation"), cases("float64", "normal")) == [
-        "computes float64 in float32"
-    ]
-
-
-def test_another_eps_is_not_named_as_float32() -> None:
+def test_another_eps_is_not_named_as_one_pass() -> None:
     def shifted(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
         return two_pass.function(x, shape, weight, bias, eps * 1.001)
 
@@ -158,11 +142,10 @@ def pivoted(of: Rows) -> Tensor:
     return of.affine((moved - mean) * torch.rsqrt(variance + of.eps))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_errors_near_the_bound_have_no_diagnosis(dtype: str) -> None:
     implementation = adopt(pivoted, "implementation")
-    shape = (3, 1000) if dtype in {"bfloat16", "float16"} else (5, 64)
-    assert mistakes(implementation, cases(dtype, "outlier_first", shape=shape)) == []
+    assert mistakes(implementation, cases(dtype, "outlier_first", shape=(5, 64))) == []
 
 
 def test_one_wrong_element_has_no_diagnosis() -> None:
@@ -180,12 +163,6 @@ def test_large_cases_are_not_run_on_every_mutant() -> None:
     assert mistakes(implementation, large) == []
     small = cases("float64", "normal", shape=(1, 1 << 12))
     assert named("unbiased_variance").mistake in mistakes(implementation, [*small, *large])
-
-
-def test_partial_sums_in_float32_are_not_a_mistake() -> None:
-    right = next(known for known in RIGHT if known.name == "rows_in_portions")
-    trial = attempt(right, cases("bfloat16")[0])
-    assert list(narrow_sums(right, [replace(trial, status=Status.WRONG)])) == []
 
 
 def wrong_from_130(x: Tensor, *arguments: Any) -> Tensor:

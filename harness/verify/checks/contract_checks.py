@@ -15,7 +15,7 @@ from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run.call import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
-from harness.verify.raises import cause, raises
+from harness.verify.raises import cause, in_words, raises
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
@@ -212,19 +212,11 @@ def _raised(declared: ContractCheck, raised: ImplementationError, dtype: str) ->
 
 def _where(found: Mapping[Case, Finding | None]) -> str:
     """Return the settings at which a check fails, to end a sentence; "" if at all of them."""
-    failed = [_in_words(case) for case, finding in found.items() if finding is not None]
-    passed = [_in_words(case) for case, finding in found.items() if finding is None]
+    failed = [in_words(case) for case, finding in found.items() if finding is not None]
+    passed = [in_words(case) for case, finding in found.items() if finding is None]
     if not passed:
         return ""
     named = failed[:_MOST_NAMED]
     if len(failed) > len(named):
         named.append(f"{len(failed) - _MOST_NAMED} more")
-    return f", for an x of {' and '.join(named)}, but not of {passed[0]}"
-
-
-def _in_words(case: Case) -> str:
-    """Return the setting of a case in words: "3x4x60 (2 normalized axes, padded_rows)"."""
-    details = [f"{case.normalized_dims} normalized axes"] if case.normalized_dims > 1 else []
-    details += [case.layout] if case.layout != "contiguous" else []
-    shape = "x".join(map(str, case.shape))
-    return f"{shape} ({', '.join(details)})" if details else shape
+    return f", for {' and '.join(named)}, but not for {passed[0]}"

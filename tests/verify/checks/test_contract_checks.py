@@ -104,7 +104,8 @@ def test_more_settings_than_a_sentence_holds_are_counted() -> None:
 
     violation = next(contract_findings(target(batch_of_one, forward_only=True), CASE))
     assert violation.text.endswith(
-        ", for an x of 131x37 and 2x35x64 and 3x2048 and 5 more, but not of 6x32"
+        ", for an x of 131x37 and an x of 2x35x64 and an x of 3x2048 and 5 more, but not for "
+        "an x of 6x32"
     )
 
 
