@@ -301,7 +301,10 @@ _ROWS: tuple[Axis, ...] = (
         getter=lambda case: case.normalized_dims,
         setter=lambda case, n: _reshaped(case, case.leading_shape, factors(case.hidden, n)),
         title="the number of normalized axes",
-        words={"<= 1": "one axis is normalised", ">= 2": "several axes are normalised"},
+        words={
+            "<= 1": "one axis is normalised", ">= 2": "several axes are normalised",
+            "is 2": "two axes are normalised", "is 3": "three axes are normalised",
+        },
     ),
     Axis(
         name="call", values=FORWARD_CALLS + BACKWARD_CALLS,

@@ -30,7 +30,7 @@ from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS
 from harness.records import Case, Status
 from harness.run.attempt import Judged, attempt
-from harness.verify.trigger import Further, Search, in_words
+from harness.verify.trigger import SETTINGS, Further, Search, in_words
 from implementations.contract import Implementation
 
 __all__ = ["Example", "command_of", "example_of", "worst_of"]
@@ -44,10 +44,6 @@ _SHRUNK: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("rows", (1, 2, 3)),
 )  # fmt: skip
 _CLEAR_RATIO = 3.0  # times the bound
-_CONDITIONS = (
-    "layout", "call", "threads", "param_dtype", "affine", "normalized_axes", "parameters",
-    "distribution", "grad_output",
-)  # fmt: skip
 _OF_DATA = {"x": "distribution", "weight": "parameters", "bias": "parameters", "dy": "grad_output"}
 # of a case that `explain` cannot run, which shows y of an eager call without gradients
 _NOT_EXPLAINED = ("autograd", "direction", "mode", "threads", "parameters", "grad_output")
@@ -169,8 +165,8 @@ def _without_numbers(case: Case, repeated: Callable[[Case], str]) -> Example:
 
 def _conditions(case: Case, replaced: Sequence[str]) -> tuple[str, ...]:
     """Return in words what is not usual in a case, without the values that were replaced."""
-    shown = [axis for axis in _CONDITIONS if axis not in {_OF_DATA[name] for name in replaced}]
-    return in_words(case, shown)
+    stated = {"eps", *(_OF_DATA[name] for name in replaced)}
+    return in_words(case, [axis for axis in SETTINGS if axis not in stated])
 
 
 # --- sizes ---------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from harness.verify.raises import (
     NOT_CONTIGUOUS,
     SLICE,
     TRANSPOSED,
+    WITHOUT,
     cause,
     laid_out,
     layout_of_dy,
@@ -46,11 +47,6 @@ from implementations.targets.recognise import LAYER_NORM
 
 __all__ = ["find_scope"]
 
-_WITHOUT = {  # the combinations that lack an argument
-    "no weight is given": {Affine.BIAS, Affine.NONE},
-    "no bias is given": {Affine.WEIGHT, Affine.NONE},
-    "neither weight nor bias is given": {Affine.NONE},
-}
 _WIDTHS = (32, 64, 768, 1024)  # of x; some kernels take one width only
 _USUAL_EPS = 1e-5  # of torch.nn.functional.layer_norm
 _EPS = (0.0, 1e-12)  # the smallest of the cases
@@ -254,7 +250,7 @@ class _Finder:
             when: " with gradients" if these calls have them; else empty.
         """
         left = {affine: error for affine, error in raised.items() if _is_error(error)}
-        for text, affines in _WITHOUT.items():
+        for text, affines in WITHOUT.items():
             error = next((error for affine, error in left.items() if affine in affines), None)
             if error is None or not affines <= raised.keys():
                 continue

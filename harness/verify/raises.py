@@ -16,6 +16,7 @@ from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, remark
 from harness.records.text import count, shape_text
 from harness.run.attempt import Judged
+from harness.verify.trigger import in_words
 
 __all__ = [
     "A_GRADIENT",
@@ -24,8 +25,9 @@ __all__ = [
     "NOT_CONTIGUOUS",
     "SLICE",
     "TRANSPOSED",
+    "WITHOUT",
+    "case_in_words",
     "cause",
-    "in_words",
     "laid_out",
     "layout_of_dy",
     "merged",
@@ -45,6 +47,11 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "storage_offset": SLICE,
     "expanded": EXPANDED,
     "negated": "negated, as z.conj().imag is",
+}
+WITHOUT = {  # the combinations that lack an argument
+    "no bias is given": {Affine.WEIGHT, Affine.NONE},
+    "no weight is given": {Affine.BIAS, Affine.NONE},
+    "neither weight nor bias is given": {Affine.NONE},
 }
 A_GRADIENT = "a gradient is computed"
 _LONGEST = 44  # characters of a message; its first words tell what is the matter
@@ -76,6 +83,10 @@ def _freezes(*names: str) -> Callable[[Case], bool]:
         return _with_gradients(case) and frozen >= {*names}
 
     return holds
+
+
+def _lacks(affines: set[Affine]) -> Callable[[Case], bool]:
+    return lambda case: case.affine in affines
 
 
 def laid_out(name: str, kind: str) -> str:
@@ -127,15 +138,7 @@ _CALLS = (
         )
         if (name, kind) != ("x", EXPANDED)  # models hardly do
     ),
-    RaisingCall(
-        "affine", "no bias is given", lambda case: case.affine in {Affine.WEIGHT, Affine.NONE}
-    ),
-    RaisingCall(
-        "affine", "no weight is given", lambda case: case.affine in {Affine.BIAS, Affine.NONE}
-    ),
-    RaisingCall(
-        "affine", "neither weight nor bias is given", lambda case: case.affine is Affine.NONE
-    ),
+    *(RaisingCall("affine", text, _lacks(affines)) for text, affines in WITHOUT.items()),
     RaisingCall("direction", A_GRADIENT, _with_gradients),
 )  # fmt: skip
 
@@ -178,7 +181,7 @@ def raises_in(trials: Sequence[Judged]) -> Iterator[Finding]:
     if rest:
         plainest = min(rest, key=lambda trial: unusual(trial.case))
         cases = count(len(rest), "case" if len(rest) == len(raised) else "other case")
-        text = f"raises in {cases} of {len(trials):,}, such as {in_words(plainest.case)}"
+        text = f"raises in {cases} of {len(trials):,}, such as {case_in_words(plainest.case)}"
         dtypes = tuple(dict.fromkeys(trial.case.dtype for trial in rest))
         text = f"{text} ({cause(plainest.reason)})"
         evidence = plainest.reason, len(rest)
@@ -209,30 +212,33 @@ def _most_certain(left: Sequence[Judged], tried: Sequence[Judged]) -> RaisingCal
     return found
 
 
-def in_words(case: Case) -> str:
-    """Return a case in words: "an x of 2x33, layout=transposed"."""
+def case_in_words(case: Case) -> str:
+    """Return a case in words: "an x of 2x33, with gradients (the layout of x is transposed)"."""
     direction = "" if case.direction is Direction.FORWARD else ", with gradients"
-    return ", ".join((f"an x of {shape_text(case.shape)}{direction}", *case.settings()))
+    settings = f" ({'; '.join(words)})" if (words := in_words(case)) else ""
+    return f"an x of {shape_text(case.shape)}{direction}{settings}"
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings, each call that raises once, without what raised in a better known call."""
+    """Return findings: what is found again gets its dtypes, and each error is said to raise once.
+
+    It is said of the best known call that raises it.
+    """
     unique: dict[object, Finding] = {}
     known: set[str] = set()
     for number, finding in enumerate(sorted(findings, key=_how_known)):
-        if finding.severity is not Severity.RAISES and finding.kind != RemarkKind.RAISES:
-            unique[number] = finding
-            continue
-        reason, cases = finding.evidence
-        error = _error(reason)
-        key = finding.severity, finding.kind, finding.text
-        if same := unique.get(key):
-            dtypes = tuple(dict.fromkeys((*same.dtypes, *finding.dtypes)))
-            evidence = same.evidence[0], same.evidence[1] + cases
-            unique[key] = replace(same, dtypes=dtypes, evidence=evidence)
-        elif finding.kind in _AXES or error not in known:
-            unique[key] = finding
-        known.add(error)
+        is_unique = finding.severity not in {Severity.RAISES, Severity.REMARK, Severity.CAUSE}
+        key = number if is_unique else (finding.severity, finding.kind, finding.text)
+        same = unique.get(key)
+        evidence = same.evidence if same else finding.evidence
+        if Severity.RAISES in {finding.severity, finding.kind}:
+            reason, cases = finding.evidence
+            if not same and finding.kind not in _AXES and _error(reason) in known:
+                continue
+            known.add(_error(reason))
+            evidence = evidence[0], cases + (same.evidence[1] if same else 0)
+        dtypes = tuple(dict.fromkeys((*(same.dtypes if same else ()), *finding.dtypes)))
+        unique[key] = replace(same or finding, dtypes=dtypes, evidence=evidence)
     return tuple(unique.values())
 
 

@@ -54,7 +54,7 @@ class Scope:
     declined_backward: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The values that it takes in a forward alone."""
     eps: float | None = None
-    """The fixed eps that it adds; None if the caller chooses."""
+    """The fixed eps that it adds; None if the caller chooses, or if it is unknown."""
     default_eps: float | None = None
     """The eps that it adds if none is given; None if unknown."""
     normalized_shape: tuple[int, ...] | None = None

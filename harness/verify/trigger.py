@@ -32,7 +32,15 @@ from harness.numerics.outputs import OUTPUTS
 from harness.records import Affine, Case, Status
 from harness.run.attempt import Judged
 
-__all__ = ["Further", "Search", "Trigger", "conditions_of_failures", "fact_of", "in_words"]
+__all__ = [
+    "SETTINGS",
+    "Further",
+    "Search",
+    "Trigger",
+    "conditions_of_failures",
+    "fact_of",
+    "in_words",
+]
 
 Conjunction = tuple[Condition, ...]
 Further = Callable[[Case], Judged | None]
@@ -49,6 +57,11 @@ _DATA = ("distribution", "eps", "parameters", "grad_output")
 _ORDER = (
     *("layout", "threads", "param_dtype", "affine", "normalized_axes", "leading_axes", "call"),
     *(*_SIZES, *reversed(_DATA)),
+)
+# all but the sizes, in the order in which they are said
+SETTINGS = (
+    *("layout", "call", "threads", "param_dtype", "affine", "normalized_axes", "parameters"),
+    *("distribution", "grad_output", "eps"),
 )
 _FACTS_OF_X = ("is_finite", "offset_ratio", "least_variance_ratio", "largest")
 _NUMBERS = {axis.name for axis in AXES.values() if axis.kind in {int, float}}
@@ -97,7 +110,7 @@ def _list(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def in_words(case: Case, axes: Sequence[str]) -> tuple[str, ...]:
+def in_words(case: Case, axes: Sequence[str] = SETTINGS) -> tuple[str, ...]:
     """Return the values of ``case`` on axes where it has not the simplest value, in words."""
     return tuple(
         Condition(axis=axis, relation=Relation.IS, value=value).text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, update_wrapper
@@ -133,11 +133,6 @@ class Verification:
         forward_only = self.implementation.forward_only or is_forward
         self.implementation = replace(self.implementation, forward_only=forward_only)
 
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Of x, by name."""
-        return tuple(self.options.dtypes)
-
     def run(self, tampering: str | None) -> Verdict:
         """Find the target's scope, try the cases, check the contract, and explain the failures.
 
@@ -152,7 +147,7 @@ class Verification:
         except UnsupportedError as error:
             self.findings.append(limit("declined", "every call", str(error), cases=0))
             return self.verdict()
-        first_results = {dtype: self._first_result(dtype) for dtype in self.dtypes}
+        first_results = {dtype: self._first_result(dtype) for dtype in self.options.dtypes}
         self._try_cases()
         self.trusted.mark_state()
         is_enough = self.options.fail_fast and self.cases.failures
@@ -161,7 +156,7 @@ class Verification:
         try:
             self.trusted.check()
         except TamperingError as error:
-            self._add_violation(_TAMPERS, str(error), self.dtypes[0])
+            self._add_violation(_TAMPERS, str(error), self.options.dtypes[0])
         if not self.options.fail_fast:
             # what is inaccurate beside a mistake says nothing of the mistake
             self._explain([one for one in self.cases.failures if not one.explained_by])
@@ -171,7 +166,7 @@ class Verification:
         """Add the causes of failures, and the smallest example of what is wrong or inaccurate."""
         of_target = self.implementation, failures, self.cases.trials, self._attempt_further
         if failures and self.instead is None:
-            self._add(causes_of(*of_target))
+            self.findings += causes_of(*of_target)
         if failures and self.budget.left_s > 0:
             self.example = example_of(*of_target, self._command_of)
         with suppress(TamperingError):  # of a mutant: what it changed is put back
@@ -187,17 +182,22 @@ class Verification:
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
+        scope, facts = self.scope, self.findings
+        # an eps that was measured may follow from a wrong variance
+        if any("y" in trial.outputs_beyond() for trial in self.cases.failures):
+            facts = [finding for finding in facts if finding.kind not in _OF_EPS]
+            scope = scope and replace(scope, eps=self.options.eps, default_eps=None)
         return Verdict(
             target=self.implementation.name,
             handle=self.handle,
             bound=self.implementation.algorithm,
             options=self.options.call.as_argument(),
-            scope=self._scope(),
+            scope=scope,
             instead=self.instead if self.cases.failures else None,
             is_right_on_last_axis=self.cases.is_right_on_last_axis,
-            findings=merged((*self.cases.findings(), *self._facts())),
+            findings=merged((*self.cases.findings(), *facts)),
             example=self.example,
-            counts=self.cases.counts(self.dtypes),
+            counts=self.cases.counts(tuple(self.options.dtypes)),
             left=self.left,
             strength=self.options.conditions,
             coverage=self.coverage,
@@ -205,31 +205,6 @@ class Verification:
             native_grades=tuple(self.native_grades),
             wall_s=self.budget.elapsed_s,
         )
-
-    @property
-    def _is_y_wrong(self) -> bool:
-        """Whether y is wrong somewhere: an eps that was measured may follow from the variance."""
-        return any("y" in trial.outputs_beyond() for trial in self.cases.failures)
-
-    def _facts(self) -> list[Finding]:
-        hidden = _OF_EPS if self._is_y_wrong else frozenset()
-        return [finding for finding in self.findings if finding.kind not in hidden]
-
-    def _scope(self) -> Scope | None:
-        if self.scope is None or not self._is_y_wrong:
-            return self.scope
-        return replace(self.scope, default_eps=None)
-
-    def _add(self, findings: Iterable[Finding]) -> None:
-        """Add findings; a remark or a cause that is known already gets its dtypes."""
-        for new in findings:
-            same = (one for one in self.findings if (one.kind, one.text) == (new.kind, new.text))
-            known = next(same, None)
-            if known is None or new.severity not in {Severity.REMARK, Severity.CAUSE}:
-                self.findings.append(new)
-                continue
-            dtypes = tuple(dict.fromkeys((*known.dtypes, *new.dtypes)))
-            self.findings[self.findings.index(known)] = replace(known, dtypes=dtypes)
 
     def _add_violation(self, check: str, text: str, dtype: str) -> None:
         self.findings.append(Finding(check, Severity.WRONG, text, (dtype,)))
@@ -260,7 +235,7 @@ class Verification:
         The target changes what judges it, or in a second, equal call it does what no LayerNorm
         needs or returns the memory of the first y. The first call may compile or load.
         """
-        case = self._first_case(self.dtypes[0])
+        case = self._first_case(self.options.dtypes[0])
         if tampering is not None:
             self._add_violation(_TAMPERS, tampering, case.dtype)
             return True
@@ -291,10 +266,10 @@ class Verification:
             UnsupportedError: it raises in every call.
         """
         target, options = self.implementation, self.options
-        self.on_case(first_case(target.name, self.dtypes[0], options.device))
+        self.on_case(first_case(target.name, self.options.dtypes[0], options.device))
         scope, findings, self.instead = find_scope(
             target,
-            self.dtypes,
+            tuple(options.dtypes),
             options.device,
             options.call,
             lambda case: self._attempt(case, is_judged=False),
@@ -304,7 +279,7 @@ class Verification:
         self.scope = scope
         self.implementation = within_scope(target, scope)
         self.cases = CaseResults()
-        self._add(findings)
+        self.findings += findings
 
     def _first_result(self, dtype: str) -> Outputs | None:
         """Return y of the first case, to be compared with its y after all other calls."""
@@ -314,14 +289,14 @@ class Verification:
     def _try_cases(self) -> None:
         options = self.options
         for case in self.crashed:
-            if case.dtype in self.dtypes:
+            if case.dtype in self.options.dtypes:
                 self.cases.add(self._attempt(case), "a crash")
         budget_s = self.budget.left_s
         is_limited = budget_s != float("inf")
         planned = planned_cases(
             self.implementation,
             options.conditions,
-            self.dtypes,
+            self.options.dtypes,
             options.device,
             without=self.crashed,
             in_turns=is_limited,
@@ -353,7 +328,7 @@ class Verification:
             return
         self.budget.add(judged)
         if self._is_misread_negation(judged, is_explained=is_explained):
-            self._add([remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,))])
+            self.findings.append(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
         else:
             self.cases.add(judged, planned.catches)
 
@@ -380,7 +355,7 @@ class Verification:
         for dtype in self.cases.right_dtypes:
             case = self._first_case(dtype)
             for finding in contract_findings(target, case, lambda: self.budget.left_s <= 0):
-                self._add([finding])
+                self.findings.append(finding)
                 self.on_progress(self.verdict)
                 if options.fail_fast and finding.severity is Severity.WRONG:
                     return

@@ -125,8 +125,8 @@ def of_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tenso
         (
             both_required,
             [
-                "calls without weight (AttributeError: 'NoneType' object has no...)",
                 "calls without bias (AttributeError: 'NoneType' object has no...)",
+                "calls without weight (AttributeError: 'NoneType' object has no...)",
             ],
         ),
         (no_bias, []),  # its signature says so
@@ -154,7 +154,7 @@ def test_limits_in_words(target: Callable[..., Tensor], reasons: list[str]) -> N
         ),
         (
             lambda x, shape, w, b, eps: w is None or b is None,
-            ["raises: no weight is given", "raises: no bias is given"],
+            ["raises: no bias is given", "raises: no weight is given"],
         ),
         (lambda x, *_: x.requires_grad, ["raises: a gradient is computed"]),
         (

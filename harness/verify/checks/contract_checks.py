@@ -15,7 +15,7 @@ from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run.call import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
-from harness.verify.raises import cause, in_words, raises
+from harness.verify.raises import case_in_words, cause, raises
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
@@ -212,8 +212,8 @@ def _raised(declared: ContractCheck, raised: ImplementationError, dtype: str) ->
 
 def _where(found: Mapping[Case, Finding | None]) -> str:
     """Return the settings at which a check fails, to end a sentence; "" if at all of them."""
-    failed = [in_words(case) for case, finding in found.items() if finding is not None]
-    passed = [in_words(case) for case, finding in found.items() if finding is None]
+    failed = [case_in_words(case) for case, finding in found.items() if finding is not None]
+    passed = [case_in_words(case) for case, finding in found.items() if finding is None]
     if not passed:
         return ""
     named = failed[:_MOST_NAMED]

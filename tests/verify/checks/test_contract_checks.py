@@ -46,11 +46,11 @@ def test_a_violation_names_its_check() -> None:
     [
         (
             "output_buffer_reused_for_long_rows",
-            ", for an x of 3x2048 and 2x3x4099, but not of 6x32",
+            ", for an x of 3x2048 and an x of 2x3x4099, but not for an x of 6x32",
         ),
         (
             "used_up_by_the_backward_of_several_axes",
-            ", for an x of 3x4x6x10 (2 normalized axes), but not of 6x32",
+            ", for an x of 3x4x6x10 (two axes are normalised), but not for an x of 6x32",
         ),
     ],
 )
