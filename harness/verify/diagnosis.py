@@ -26,7 +26,7 @@ from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import bound_ratios, status_of
 from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS, Outputs
-from harness.records import Case, Direction, Status
+from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
 from harness.run.attempt import Judged, attempt, exact_of
 from harness.run.integrity import process_state_restored
@@ -251,14 +251,8 @@ def _best_match(
         return None
     least = min(misfits.values())
     rivals = [mutant for mutant, misfit in misfits.items() if misfit <= max(2 * least, _SAME)]
-    wrong = {output for trial in failures for output in trial.outputs_beyond()}
-    if len(rivals) > 1:  # also in other calls, no more outputs are wrong; nothing is kept
-        rivals = (
-            [mutant for mutant in rivals if mutant.mistake in known]
-            or [mutant for mutant in rivals if _shown_by(mutant, compared[0].case) <= wrong]
-            or rivals
-        )
-        rivals = [mutant for mutant in rivals if not mutant.keeps_state] or rivals
+    rivals = [mutant for mutant in rivals if mutant.mistake in known] or rivals
+    rivals = [mutant for mutant in rivals if not mutant.keeps_state] or rivals
     is_eps = len(rivals) > 1 and all(mutant.is_of_eps for mutant in rivals)
     text = _WITHOUT_EPS if is_eps else rivals[0].mistake
     return Mistake(text, (name,) if name else OUTPUTS, least)
@@ -268,15 +262,6 @@ _SAME = 1e-3  # mutants that leave less of the error both explain all of it
 _WITHOUT_EPS = "does not add the given eps to the variance"
 _PROBED = tuple(product(("normal", "mixed_scales"), (None, 0.25, 1e-3), (1.0, 1e-3, 1e-7)))
 """Distributions, eps and factors of x: an eps shows where it is not small beside the variance."""
-
-
-def _shown_by(mutant: Mutant, case: Case) -> set[str]:
-    """Return the outputs that are wrong in a usual backward in the dtype of a case."""
-    usual = first_case(mutant.name, case.dtype, case.device)
-    wrong = replace(native, name=mutant.name, function=mutant.fresh(), declared=False)
-    with process_state_restored():
-        judged = attempt(wrong, replace(usual, direction=Direction.BACKWARD))
-    return judged.outputs_beyond(_CLEAR_RATIO)
 
 
 def _probes(target: Implementation, case: Case, name: str | None) -> Iterator[_Sample]:
