@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 from small_catalogue import use_small_catalogue
+from torch import Tensor
 from verify_targets import mutant
 
 from harness.mutants import WRONG, Mutant
@@ -66,5 +68,19 @@ def test_suggestions_agree_and_no_eps_is_stated_unless_the_variance_is_right(nam
     stated += [fact.text for fact in verdict.remarks if fact.kind in OF_EPS]
     if verdict.scope is not None and verdict.scope.default_eps not in {None, 1e-5}:
         stated.append(f"the default eps is {verdict.scope.default_eps:g}")
+    if verdict.scope is not None and verdict.scope.eps is not None:
+        stated.append(f"eps is always {verdict.scope.eps:g}")
     own = known.mistake
     assert not stated or has_right_variance(known) or stated == [own]
+
+
+def test_a_fixed_eps_is_not_stated_if_the_variance_is_wrong() -> None:
+    def fixed(x: Tensor, normalized_shape: Any, weight: Tensor, bias: Tensor) -> Tensor:
+        deviation = x - x.mean(-1, keepdim=True)
+        variance = deviation.square().sum(-1, keepdim=True) / (x.shape[-1] - 0.5)
+        return deviation * (variance + 1e-5).rsqrt() * weight + bias
+
+    verdict = verify(fixed, quick=True, dtypes=("float32",))
+    assert verdict.is_wrong
+    assert verdict.scope is not None
+    assert (verdict.scope.eps, verdict.scope.default_eps) == (None, None)
