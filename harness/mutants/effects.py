@@ -263,12 +263,6 @@ def eps_of_1e_12_by_default(call: LayerNormCall) -> Tensor:
 # --- the process ---------------------------------------------------------------------------------
 
 
-def random_numbers_seeded(call: LayerNormCall) -> Tensor:
-    """Seeds torch's random number generator."""
-    torch.manual_seed(0)
-    return call.y
-
-
 def _after_a_call(change: Callable[[], object], call: LayerNormCall, memory: Memory) -> Tensor:
     y = call.y
     change()
@@ -276,6 +270,8 @@ def _after_a_call(change: Callable[[], object], call: LayerNormCall, memory: Mem
 
 
 _CHANGES: tuple[tuple[str, str, Callable[[], object]], ...] = (
+    ("random_numbers_seeded", "seeds torch's random number generator",
+     lambda: torch.manual_seed(0)),
     ("one_thread_left", "sets the number of threads to 1 and leaves it there",
      lambda: torch.set_num_threads(1)),
     ("warnings_ignored", "ignores every warning from now on",
@@ -289,10 +285,6 @@ _CHANGES: tuple[tuple[str, str, Callable[[], object]], ...] = (
      lambda: torch.set_default_dtype(torch.float64)),
 )  # fmt: skip
 PROCESS_MUTANTS = tuple(
-    Mutant(
-        name=name,
-        mistake=mistake,
-        function=partial(_after_a_call, change),
-    )
+    Mutant(name=name, mistake=mistake, function=partial(_after_a_call, change))
     for name, mistake, change in _CHANGES
 )

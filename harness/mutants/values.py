@@ -202,9 +202,7 @@ def all_axes_but_the_first(call: LayerNormCall) -> Tensor:
 def reshaped_instead_of_transposed(rows: Rows) -> Tensor:
     """Reshapes a channels-first tensor into rows instead of transposing it."""
     columns = rows.x.reshape(rows.hidden, -1).t()
-    deviation = columns - columns.mean(-1, keepdim=True)
-    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + rows.eps)
-    return rows.affine((deviation * rstd).t().reshape(rows.x.shape))
+    return rows.affine(replace(rows, x=columns).normalised.t().reshape(rows.x.shape))
 
 
 # --- statistics ----------------------------------------------------------------------------------

@@ -228,20 +228,15 @@ def restores_process_state(call: Call) -> str | None:
     return None
 
 
-def _under_autocast(call: Call) -> tuple[Outputs, Outputs] | None:
-    """Return a result, and that under autocast; None in another dtype than float32."""
+@check(Direction.FORWARD, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
+def keeps_accuracy_under_autocast(call: Call) -> str | None:
+    """Under autocast, y is as accurate as before: torch.nn.functional.layer_norm keeps float32."""
     if call.case.dtype != "float32":
         return None
     plain = copies_of(call.outputs())
     with torch.autocast(call.case.device, dtype=torch.bfloat16):
-        return plain, call.outputs()
-
-
-@check(Direction.FORWARD, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
-def keeps_accuracy_under_autocast(call: Call) -> str | None:
-    """Under autocast, y is as accurate as before: torch.nn.functional.layer_norm keeps float32."""
-    found = _under_autocast(call)
-    if found and call.beyond(found[1]) - call.beyond(found[0]):
+        outputs = call.outputs()
+    if call.beyond(outputs) - call.beyond(plain):
         return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
     return None
 
