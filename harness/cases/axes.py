@@ -16,7 +16,7 @@ from operator import eq, ge, le, ne
 from typing import Any
 
 from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode
-from harness.records.text import shape_text
+from harness.records.text import listed, shape_text
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 SAME = "same"  # param_dtype: the dtype of x
@@ -433,8 +433,8 @@ class Condition:
         shown = f"{value:.3g}" if isinstance(value, float) else str(value)
         if self.relation is Relation.ONE_OF:
             if axis.words:
-                return " or ".join(axis.words[f"is {name}"] for name in value)
-            shown = f"{', '.join(value[:-1])} or {value[-1]}"
+                return listed((axis.words[f"is {name}"] for name in value), "or")
+            shown = listed(value, "or")
         if self.relation is Relation.IS_NOT and f"is {shown}" in axis.words:
             return f"it is not so that {axis.words[f'is {shown}']}"
         predicate = f"{_RELATIONS[self.relation][1]} {shown}"

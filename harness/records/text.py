@@ -26,6 +26,12 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+def listed(words: Iterable[object], word: str = "and") -> str:
+    """Return "a, b and c"."""
+    *first, last = [*map(str, words)] or [""]
+    return f"{', '.join(first)} {word} {last}" if first else last
+
+
 def in_words(name: str) -> str:
     """Return a name such as "out_of_memory" as words: "out of memory"."""
     return name.replace("_", " ")

@@ -30,7 +30,7 @@ from harness.numerics.oracle import Reference
 from harness.numerics.outputs import OUTPUTS
 from harness.records import Case, Status
 from harness.run.attempt import Judged, attempt
-from harness.verify.trigger import SETTINGS, Further, Search, in_words
+from harness.verify.trigger import SETTINGS, Further, Search, settings_in_words
 from implementations.contract import Implementation
 
 __all__ = ["Example", "command_of", "example_of", "worst_of"]
@@ -166,7 +166,7 @@ def _without_numbers(case: Case, repeated: Callable[[Case], str]) -> Example:
 def _conditions(case: Case, replaced: Sequence[str]) -> tuple[str, ...]:
     """Return in words what is not usual in a case, without the values that were replaced."""
     stated = {"eps", *(_OF_DATA[name] for name in replaced)}
-    return in_words(case, [axis for axis in SETTINGS if axis not in stated])
+    return settings_in_words(case, [axis for axis in SETTINGS if axis not in stated])
 
 
 # --- sizes ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ a remark; what the target declares or its signature shows is a limit of its scop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, signature
@@ -22,6 +22,7 @@ from torch.nn.functional import layer_norm
 from harness.cases.inputs import LAYOUT_OF, LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, remark
+from harness.records.text import listed
 from harness.run.attempt import Judged
 from harness.run.call import ImplementationError
 from harness.verify.raises import (
@@ -150,14 +151,8 @@ def _is_error(raised: ImplementationError) -> bool:
     return raised.status is Status.ERROR
 
 
-def _or(values: Iterable[object]) -> str:
-    """Return "2, 3 or 5"."""
-    *first, last = map(str, values)
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def _x_of(ndims: Collection[int]) -> str:
-    return f"x of {_or(ndims)} {'axis' if [*ndims] == [1] else 'axes'}"
+    return f"x of {listed(ndims, 'or')} {'axis' if [*ndims] == [1] else 'axes'}"
 
 
 def _required_of(implementation: Implementation) -> set[str]:
@@ -260,7 +255,7 @@ class _Finder:
                 self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
             left = {affine: left[affine] for affine in left.keys() - affines}
         if left:
-            words = _or(AFFINE_WORDS[affine] for affine in left)
+            words = listed((AFFINE_WORDS[affine] for affine in left), "or")
             self.limit(f"calls with {words}{when}", next(iter(left.values())))
 
     def say_layouts(
@@ -453,7 +448,7 @@ def find_scope(
     if scope.eps is None:
         raised = finder.probe("eps", {eps: replace(finder.case, eps=eps) for eps in _EPS})
         if raised:
-            values = _or(f"{eps:g}" for eps in raised)
+            values = listed((f"{eps:g}" for eps in raised), "or")
             finder.limit(f"an eps of {values}", next(iter(raised.values())))
     _find_empty(finder, backward)
     _find_layouts(finder, backward)

@@ -16,7 +16,7 @@ from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, remark
 from harness.records.text import count, shape_text
 from harness.run.attempt import Judged
-from harness.verify.trigger import in_words
+from harness.verify.trigger import settings_in_words
 
 __all__ = [
     "A_GRADIENT",
@@ -215,7 +215,7 @@ def _most_certain(left: Sequence[Judged], tried: Sequence[Judged]) -> RaisingCal
 def case_in_words(case: Case) -> str:
     """Return a case in words: "an x of 2x33, with gradients (the layout of x is transposed)"."""
     direction = "" if case.direction is Direction.FORWARD else ", with gradients"
-    settings = f" ({'; '.join(words)})" if (words := in_words(case)) else ""
+    settings = f" ({'; '.join(words)})" if (words := settings_in_words(case)) else ""
     return f"an x of {shape_text(case.shape)}{direction}{settings}"
 
 

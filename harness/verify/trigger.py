@@ -30,6 +30,7 @@ from harness.cases.axes import (
 from harness.cases.inputs import LAYOUTS, make_inputs
 from harness.numerics.outputs import OUTPUTS
 from harness.records import Affine, Case, Status
+from harness.records.text import listed
 from harness.run.attempt import Judged
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
     "Trigger",
     "conditions_of_failures",
     "fact_of",
-    "in_words",
+    "settings_in_words",
 ]
 
 Conjunction = tuple[Condition, ...]
@@ -96,21 +97,19 @@ class Trigger:
     @property
     def text(self) -> str:
         """Where they are wrong, in words."""
-        what = "wrong" if self.is_of_all and "y" in self.outputs else f"{_list(self.outputs)} wrong"
-        where = f"where {_list([part.text for part in self.conditions])}"
+        what = (
+            "wrong" if self.is_of_all and "y" in self.outputs else f"{listed(self.outputs)} wrong"
+        )
+        where = f"where {listed([part.text for part in self.conditions])}"
         where = where if self.conditions else "at every size, in every layout and mode"
         known = {part.axis for part in self.conditions}
         known |= {axis for name in known for axis in AXES[name].follows_from}
         data = [axis for axis in _DATA if axis not in known]
-        unusual = _list(in_words(self.simple, data))
+        unusual = listed(settings_in_words(self.simple, data))
         return f"{what} {where}{f', if {unusual}, for example' if unusual else ''}"
 
 
-def _list(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
-def in_words(case: Case, axes: Sequence[str] = SETTINGS) -> tuple[str, ...]:
+def settings_in_words(case: Case, axes: Sequence[str] = SETTINGS) -> tuple[str, ...]:
     """Return the values of ``case`` on axes where it has not the simplest value, in words."""
     return tuple(
         Condition(axis=axis, relation=Relation.IS, value=value).text

@@ -15,6 +15,7 @@ from torch import Tensor
 from harness.numerics.outputs import Outputs, copies_of
 from harness.records import Affine, Direction, Status
 from harness.records.finding import RemarkKind
+from harness.records.text import listed
 from harness.run.call import ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import RaisedInFormError, check
@@ -44,9 +45,7 @@ def rejects_wrong_shapes(call: Call) -> str | None:
     names = [name for name in ("weight", "bias", "normalized_shape") if name in accepted]
     if not names:
         return None
-    *first, last = names
-    listed = f"s of {', '.join(first)} and {last}" if first else f" of {last}"
-    return f"does not check the shape{listed}"
+    return f"does not check the shape{'s' if len(names) > 1 else ''} of {listed(names)}"
 
 
 def _wrong_parameters(call: Call) -> Iterator[str]:
