@@ -245,15 +245,18 @@ class _Finder:
             when: " with gradients" if these calls have them; else empty.
         """
         left = {affine: error for affine, error in raised.items() if _is_error(error)}
+        needed: dict[str, ImplementationError] = {}
         for text, affines in WITHOUT.items():
             error = next((error for affine, error in left.items() if affine in affines), None)
             if error is None or not affines <= raised.keys():
                 continue
             if name := next((name for name in required if name in text), None):
-                self.limit(f"calls without {name}{when}", error)
+                needed[f"without {name}"] = error
             else:
                 self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
             left = {affine: left[affine] for affine in left.keys() - affines}
+        if needed:
+            self.limit(f"calls {listed(needed, 'or')}{when}", next(iter(needed.values())))
         if left:
             words = listed((AFFINE_WORDS[affine] for affine in left), "or")
             self.limit(f"calls with {words}{when}", next(iter(left.values())))

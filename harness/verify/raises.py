@@ -49,8 +49,8 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "negated": "negated, as z.conj().imag is",
 }
 WITHOUT = {  # the combinations that lack an argument
-    "no bias is given": {Affine.WEIGHT, Affine.NONE},
     "no weight is given": {Affine.BIAS, Affine.NONE},
+    "no bias is given": {Affine.WEIGHT, Affine.NONE},
     "neither weight nor bias is given": {Affine.NONE},
 }
 A_GRADIENT = "a gradient is computed"
