@@ -32,7 +32,7 @@ from harness.verify.result import DTYPES
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "detection_limits.parquet"
 # one right implementation of each class, with tree sums. PyTorch's own is what a target without a
-# declaration is held to; in halves its gradients are wrong on the CPU, and have no slack
+# declaration is held to; in halves its gradients are inaccurate on the CPU, and have no slack
 CLASSES = {
     "recentred": "recentred",
     "two_pass": "two_pass",
@@ -40,7 +40,7 @@ CLASSES = {
     "one_pass": "one_pass",
     "shifted": "shifted",
 }
-WRONG_GRADIENTS = {("native", "float16"), ("native", "bfloat16")}
+INACCURATE_GRADIENTS = {("native", "float16"), ("native", "bfloat16")}
 LONG, MANY = (64, 1000), (4096, 16)  # rows and hidden; at most 2^16 elements
 OUTPUTS = ("y", "dx", "dweight", "dbias")
 
@@ -105,7 +105,7 @@ def _limits_of(case: Case, algorithm: str) -> Iterator[Row]:
         in_ulp = bound / spacing(inputs.x.dtype, part.scale)
         defined, bounded = torch.isfinite(exact), torch.isfinite(exact) & torch.isfinite(bound)
         known = in_ulp[bounded].tolist()
-        is_right = output == "y" or (right.name, case.dtype) not in WRONG_GRADIENTS
+        is_right = output == "y" or (right.name, case.dtype) not in INACCURATE_GRADIENTS
         ratio = errors[output].bound_ratio
         yield Row(
             distribution=case.distribution,
