@@ -120,7 +120,7 @@ def test_the_licence_text_is_complete() -> None:
 
 def test_the_citation_has_the_metadata_of_the_package() -> None:
     citation = (ROOT / "CITATION.cff").read_text()
-    (author,) = (each["name"] for each in PROJECT["authors"])
+    (author,) = (author_entry["name"] for author_entry in PROJECT["authors"])
     for line in (
         f"title: {PROJECT['name']}",
         f"version: {PROJECT['version']}",

@@ -137,7 +137,7 @@ def click_options() -> set[str]:
 
 def test_each_option_in_a_sentence_exists() -> None:
     shown = {option for _, code in inline_code() for option in options_of(code.split())}
-    plugin = {each for each in shown if each.startswith(("--layernorm-", "--benchmark-"))}
+    plugin = {option for option in shown if option.startswith(("--layernorm-", "--benchmark-"))}
     assert shown - plugin - OF_OTHERS <= click_options()
     assert plugin <= pytest_options()
 

@@ -16,7 +16,7 @@ from implementations import find
 from implementations.contract import LayerNormFunction
 
 PEERS = {peer_check.name: peer_check for peer_check in PEER_CHECKS}
-MUTANTS = {each.name: each for each in WRONG}
+MUTANTS = {mutant.name: mutant for mutant in WRONG}
 
 every_peer = pytest.mark.parametrize(
     ("peer", "dtype"),

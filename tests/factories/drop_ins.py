@@ -17,7 +17,7 @@ from implementations import (
 )
 
 # tests/implementations/triton has those for a GPU
-ON_CPU = [each for each in ALL if "cpu" in each.devices]
+ON_CPU = [implementation for implementation in ALL if "cpu" in implementation.devices]
 
 every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda each: each.name)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -37,9 +37,9 @@ def exact_layer_norm(
     for stored, grad_output in zip(x.double().tolist(), dy.double().tolist(), strict=True):
         row, gradient = _rationals(stored), _rationals(grad_output)
         mean = sum(row, Fraction(0)) / hidden
-        variance = sum(((each - mean) ** 2 for each in row), Fraction(0)) / hidden
+        variance = sum(((value - mean) ** 2 for value in row), Fraction(0)) / hidden
         rstd = 1 / _square_root(variance + Fraction(eps))
-        normalised = [(each - mean) * rstd for each in row]
+        normalised = [(value - mean) * rstd for value in row]
         scaled = [d * g for d, g in zip(gradient, gamma, strict=True)]
         mean_g = sum(scaled, Fraction(0)) / hidden
         mean_g_xhat = (
@@ -72,7 +72,7 @@ def _row(parameter: Tensor) -> list[Fraction]:
 
 
 def _rationals(values: list[float]) -> list[Fraction]:
-    return [Fraction(each) for each in values]
+    return [Fraction(value) for value in values]
 
 
 def _square_root(value: Fraction) -> Fraction:

@@ -138,7 +138,7 @@ class Gpu:
         if stream.captures:
             stream.captures.times_s.append(device_s)
             return
-        stream.ends = [each for each in stream.ends if each > self.now_s]
+        stream.ends = [end for end in stream.ends if end > self.now_s]
         if len(stream.ends) >= QUEUE:
             self.now_s = stream.ends[-QUEUE]
         stream.free_at = max(self.now_s, stream.free_at) + device_s
@@ -161,7 +161,7 @@ class Gpu:
 
     def synchronize(self) -> None:
         self.refuse_in_capture()
-        self.now_s = max(self.now_s, *(each.free_at for each in self.streams), 0.0)
+        self.now_s = max(self.now_s, *(stream.free_at for stream in self.streams), 0.0)
         self.now_s += (self.sync_s if self._is_used else self.rested_s) + self.hiccup_s
         self.hiccup_s, self._is_used = 0.0, False
 
@@ -182,7 +182,7 @@ class Gpu:
 
     def blocks_s(self) -> list[float]:
         """Return the seconds of every spin."""
-        return [each / self.hz for each in self.slept]
+        return [cycles / self.hz for cycles in self.slept]
 
     def installed(self, patch: pytest.MonkeyPatch) -> Self:
         """Replace torch's functions."""
@@ -246,7 +246,7 @@ class Nvml:
         """The UUIDs of all look-ups."""
         clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
         largest = {pynvml.NVML_CLOCK_SM: 1995}
-        running = [SimpleNamespace(pid=each) for each in processes]
+        running = [SimpleNamespace(pid=pid) for pid in processes]
         degrees = {pynvml.NVML_TEMPERATURE_GPU: 41}
         self.answers: dict[str, Callable[..., object]] = {
             "nvmlDeviceGetClockInfo": clocks.__getitem__,

@@ -219,7 +219,7 @@ def latency_of(sampled: Sampled) -> Latency:
 
 
 def kinds(sampled: Sampled) -> set[WarningKind]:
-    return {each.kind for each in sampled.warnings}
+    return {warning.kind for warning in sampled.warnings}
 
 
 class LocalFleet:
@@ -232,7 +232,10 @@ class LocalFleet:
         """Cases that were started."""
         self.info = WorkerInfo(
             environment=make_environment(),
-            implementations={each.name: each.devices for each in implementations.ALL},
+            implementations={
+                implementation.name: implementation.devices
+                for implementation in implementations.ALL
+            },
             names={axis: tuple(makers) for axis, makers in NAMED.items()},
             unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
             device_counts={"cpu": 1},

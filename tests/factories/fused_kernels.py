@@ -63,8 +63,8 @@ def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Judged:
 def assert_right(*trials: Judged) -> None:
     """Assert that no trial failed, and that at least one is within the algorithm's guarantee."""
     wrong = {Status.WRONG, Status.ERROR, Status.UNSUPPORTED}
-    assert [(each.case.id, each.reason) for each in trials if each.status in wrong] == []
-    assert any(each.status is Status.OK for each in trials)
+    assert [(trial.case.id, trial.reason) for trial in trials if trial.status in wrong] == []
+    assert any(trial.status is Status.OK for trial in trials)
 
 
 def tensors(
@@ -73,7 +73,7 @@ def tensors(
     """Draw x, weight, bias and dy."""
     generator = torch.Generator().manual_seed(5)
     sizes = (shape, (hidden,), (hidden,), shape)
-    return tuple(torch.randn(each, generator=generator).to(DEVICE, dtype) for each in sizes)
+    return tuple(torch.randn(size, generator=generator).to(DEVICE, dtype) for size in sizes)
 
 
 def gradients(

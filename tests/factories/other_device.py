@@ -67,9 +67,9 @@ class OtherDevice(TorchDispatchMode):
 
 
 def _run(operator: Any, arguments: Any, options: dict[str, Any]) -> Any:
-    tensors = [each for each in tree_leaves((arguments, options)) if isinstance(each, Tensor)]
-    elsewhere = [each for each in tensors if isinstance(each, _Elsewhere)]
-    here = [each for each in tensors if not isinstance(each, _Elsewhere) and each.dim()]
+    tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)]
+    elsewhere = [tensor for tensor in tensors if isinstance(tensor, _Elsewhere)]
+    here = [tensor for tensor in tensors if not isinstance(tensor, _Elsewhere) and tensor.dim()]
     if elsewhere and here and operator not in _COPIES:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {operator} got two devices"
@@ -83,7 +83,7 @@ def _run(operator: Any, arguments: Any, options: dict[str, Any]) -> Any:
     arguments, options = tree_map(
         lambda each: each.values if isinstance(each, _Elsewhere) else each, (arguments, options)
     )
-    known = {id(each.values): each for each in elsewhere}
+    known = {id(tensor.values): tensor for tensor in elsewhere}
 
     def placed(found: Any) -> Any:
         if not isinstance(found, Tensor) or not is_elsewhere:

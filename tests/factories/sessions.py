@@ -46,7 +46,7 @@ def maker(subjects: Path) -> Make:
     def session(rows: tuple[int, ...] = ROWS, **changes: Any) -> Session:
         grid = Grid(
             implementations=(f"{subjects}:counted",),
-            shapes=tuple((each, 8) for each in rows),
+            shapes=tuple((count, 8) for count in rows),
             measure=("errors",),  # type: ignore[arg-type]
         )
         sweep = Sweep(grids=(grid,))
@@ -77,7 +77,7 @@ def run(
 
 
 def rows(records: tuple[Record, ...]) -> list[int]:
-    return [each.case.rows for each in records]
+    return [record.case.rows for record in records]
 
 
 class StopError(Exception):

@@ -105,7 +105,7 @@ def test_cold_results_are_held_for_one_turn(cache: Cache, copies: int, held: int
     for number in range(7):
         sampler.call()
         assert len(alive) == min(number + 1, held)
-    assert [each() is None for each in made] == [True] * (7 - held) + [False] * held
+    assert [reference() is None for reference in made] == [True] * (7 - held) + [False] * held
 
 
 # --- caches that were overwritten ----------------------------------------------------------------

@@ -30,7 +30,7 @@ def handing_over(others_s: dict[str, float]) -> Sampled:
 
 
 def of_arm(latency: Latency, role: ArmRole) -> tuple[float, ...]:
-    arm = next(each for each in latency.arms if each.role is role)
+    arm = next(arm for arm in latency.arms if arm.role is role)
     assert arm.cpu_s is not None
     return arm.cpu_s
 

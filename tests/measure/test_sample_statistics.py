@@ -99,7 +99,7 @@ def test_an_estimate_is_the_median_with_a_t_interval_of_the_logarithms() -> None
 def test_95_percent_of_the_intervals_hold_the_centre(count: int) -> None:
     generator = np.random.default_rng(count)
     found = [median_estimate(np.exp(row)) for row in generator.standard_normal((12_000, count))]
-    held = sum(each.low <= 1 <= each.high for each in found)
+    held = sum(interval.low <= 1 <= interval.high for interval in found)
     assert 0.94 < held / len(found) < 0.96  # five standard errors
 
 

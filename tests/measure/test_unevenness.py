@@ -69,7 +69,7 @@ def test_an_uneven_reference_flatters_nobody_else() -> None:
     latency = latency_of(sampled)
     assert latency.reference_ratio is not None
     assert latency.reference_ratio.value == pytest.approx(0.5, rel=0.1)
-    (warning,) = (each for each in sampled.warnings if each.kind is WarningKind.UNEVEN)
+    (warning,) = (warning for warning in sampled.warnings if warning.kind is WarningKind.UNEVEN)
     assert "the calls of reference" in warning.advice
 
 

@@ -22,7 +22,7 @@ from harness.records import Case, Direction, Errors, Status
 from implementations import ALL, Implementation, find
 
 TWO_PASS = find("two_pass")
-IMPLEMENTATIONS = [each for each in ALL if "cpu" in each.devices]
+IMPLEMENTATIONS = [implementation for implementation in ALL if "cpu" in implementation.devices]
 
 
 def run(implementation: Implementation, inputs: Inputs, case: Case) -> Outputs:

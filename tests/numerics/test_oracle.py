@@ -144,7 +144,7 @@ def plain_two_pass(
 
 # NaN and infinity are not rational; they have their own tests below
 RATIONAL = [
-    each for each in DISTRIBUTIONS if not each.endswith(("nan_row", "infinity_row", "nonfinite"))
+    name for name in DISTRIBUTIONS if not name.endswith(("nan_row", "infinity_row", "nonfinite"))
 ]
 
 # rows of one value; of sparse ones, short rows are all zero

@@ -64,7 +64,7 @@ def test_every_direction_is_measured(runner: CaseRunner, direction: Direction) -
     assert record.errors is not None
     assert record.memory is not None
     forward = direction is Direction.FORWARD
-    names = [each.output for each in record.errors.outputs]
+    names = [row.output for row in record.errors.outputs]
     assert names == (["y"] if forward else ["y", "dx", "dweight", "dbias"])
     assert (record.memory.saved_bytes is None) is forward
 
@@ -84,7 +84,7 @@ def test_the_reference_and_a_copy_are_timed_in_turn_with_the_case(runner: CaseRu
     case = replace(CASE, implementation="two_pass")
     latency = runner.run(case, (Measurement.LATENCY,), ONE_EPOCH).latency
     assert latency is not None
-    assert [(each.role, each.name) for each in latency.arms] == [
+    assert [(arm.role, arm.name) for arm in latency.arms] == [
         (ArmRole.SUBJECT, "two_pass"),
         (ArmRole.REFERENCE, "native"),
         (ArmRole.CEILING, latency.arms[-1].name),
@@ -116,7 +116,7 @@ def test_warnings_about_cold_times_are_marked(
 
     monkeypatch.setattr(module, "time_case", warning_about)
     record = runner.run(CASE, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
-    assert [each.advice for each in record.warnings] == ["warm", "cold: rotate"]
+    assert [warning.advice for warning in record.warnings] == ["warm", "cold: rotate"]
 
 
 def test_a_clock_that_runs_backwards_gives_a_warning_and_no_latency(
@@ -130,7 +130,7 @@ def test_a_clock_that_runs_backwards_gives_a_warning_and_no_latency(
     monkeypatch.setattr(CpuDevice, "time", time)
     record = runner.run(CASE, (Measurement.LATENCY,), ONE_EPOCH)
     assert (record.status, record.latency) == (Status.OK, None)
-    assert [each.kind for each in record.warnings] == [WarningKind.TOO_FEW_SAMPLES]
+    assert [warning.kind for warning in record.warnings] == [WarningKind.TOO_FEW_SAMPLES]
 
 
 @needs_compiler

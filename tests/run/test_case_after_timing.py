@@ -65,7 +65,7 @@ class _Remembering(torch.autograd.Function):
 
 
 def is_detected(record: Record) -> bool:
-    warned = WarningKind.CACHED_RESULT in {each.kind for each in record.warnings}
+    warned = WarningKind.CACHED_RESULT in {warning.kind for warning in record.warnings}
     assert warned is (record.status is Status.WRONG)
     return warned
 
@@ -124,7 +124,7 @@ def test_a_case_that_is_wrong_before_the_timing_has_no_warning_about_caching(
 ) -> None:
     record = runner.run(implementation(lambda *a: good(*a) * 1.01), LATENCY, ONE_EPOCH)
     assert record.status is Status.WRONG
-    assert WarningKind.CACHED_RESULT not in {each.kind for each in record.warnings}
+    assert WarningKind.CACHED_RESULT not in {warning.kind for warning in record.warnings}
 
 
 # --- right implementations -----------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_difficult_inputs_are_right_after_the_timing(runner: CaseRunner, distrib
 
 def seeds(runner: CaseRunner) -> set[int]:
     """Seeds of the inputs that were drawn."""
-    return {each.seed for each in runner.exact._kept}
+    return {case.seed for case in runner.exact._kept}
 
 
 def test_an_equivariant_result_needs_no_new_values(runner: CaseRunner) -> None:

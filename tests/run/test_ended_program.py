@@ -19,7 +19,7 @@ from harness.store import read, read_journal
 
 
 def command(subjects: Path, *more: str) -> list[str]:
-    shapes = ",".join(f"{each}x8" for each in ROWS)
+    shapes = ",".join(f"{rows}x8" for rows in ROWS)
     program = "import sys; from harness.cli import main; sys.exit(main())"
     return [
         *(sys.executable, "-c", program, "run", "--shape", shapes, "--measure", "errors"),
@@ -72,9 +72,9 @@ def test_a_run_that_is_killed_is_continued_with_every_case_once(
     assert kept.runs[0].wall_s is None
     subjects.with_name("go").touch()
     found = finish(subjects)
-    ids = [each["id"] for each in found["cases"]]
+    ids = [case["id"] for case in found["cases"]]
     assert len(set(ids)) == len(ids) == 5
-    assert {each["status"] for each in found["cases"]} == {"ok"}
+    assert {case["status"] for case in found["cases"]} == {"ok"}
     assert (calls(subjects).count(1), calls(subjects).count(2)) == (1, 1)
     assert rows(read(subjects.with_name("mine.parquet")).records) == list(ROWS)
     assert not path.exists()

@@ -86,16 +86,16 @@ def test_a_worker_describes_its_machine(fleet: Fleet) -> None:
 def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
     jobs = [job(name, seed=seed) for seed in (0, 1) for name in ("native", "one_pass")]
     records = run(fleet, *jobs)
-    assert [each.case for each in records] == [each.case for each in jobs]
-    assert {each.status for each in records} == {Status.OK}
-    assert {each.environment for each in records} == {fleet.info.environment.fingerprint}
+    assert [record.case for record in records] == [job.case for job in jobs]
+    assert {record.status for record in records} == {Status.OK}
+    assert {record.environment for record in records} == {fleet.info.environment.fingerprint}
 
 
 def test_output_of_an_implementation_is_kept_out_of_the_results(
     fleet: Fleet, implementations: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     records = run(fleet, job(f"{implementations}:talks"), job("native"))
-    assert [each.status for each in records] == [Status.OK, Status.OK]
+    assert [record.status for record in records] == [Status.OK, Status.OK]
     assert capfd.readouterr() == ("", "")
 
 
@@ -106,11 +106,11 @@ def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
     jobs = [job(f"{implementations}:{name}") for name in names]
     before, *crashed, after = run(fleet, job("native"), *jobs, job("two_pass"))
     assert (before.status, after.status) == (Status.OK, Status.OK)
-    assert {each.status for each in crashed} == {Status.CRASHED}
-    assert {(each.errors, each.cost, each.environment) for each in crashed} == {
+    assert {record.status for record in crashed} == {Status.CRASHED}
+    assert {(record.errors, record.cost, record.environment) for record in crashed} == {
         (None, None, after.environment)
     }
-    segfault, leaving, lost_device, abort, kill = (each.reason for each in crashed)
+    segfault, leaving, lost_device, abort, kill = (record.reason for record in crashed)
     assert "SIGABRT" in abort
     assert "SIGKILL" in kill
     assert "SIGSEGV" in segfault
@@ -157,11 +157,11 @@ def test_each_target_that_cannot_be_found_has_a_reason(
 
 def test_leaving_a_fleet_ends_its_processes_and_removes_their_logs() -> None:
     with Fleet() as fleet:
-        processes = [each.process for each in fleet._workers]
+        processes = [worker.process for worker in fleet._workers]
         folder = Path(fleet._folder.name)
         assert folder.exists()
-        assert all(each.is_alive() for each in processes)
-    assert not any(each.is_alive() for each in processes)
+        assert all(process.is_alive() for process in processes)
+    assert not any(process.is_alive() for process in processes)
     assert not folder.exists()
 
 

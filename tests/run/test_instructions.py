@@ -62,7 +62,7 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
     """Return the count, or the reason why there is none, of a case of each target."""
-    cases = [replace(CASE, implementation=each) for each in targets]
+    cases = [replace(CASE, implementation=target) for target in targets]
     found = list(count_instructions(cases, timeout_s))
     assert [case for case, _ in found] == cases
     return [answer for _, answer in found]

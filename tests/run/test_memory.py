@@ -74,11 +74,11 @@ class _GradientsInNumpy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+        leaves = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
         with torch.enable_grad():
             y = good(leaves[0], dy.shape[-1:], *leaves[1:])
         gradients = torch.autograd.grad(y, leaves, dy)
-        return tuple(torch.from_numpy(each.numpy().copy()) for each in gradients)
+        return tuple(torch.from_numpy(gradient.numpy().copy()) for gradient in gradients)
 
 
 def gradients_in_numpy(x: Tensor, shape: Any, *rest: Any) -> Tensor:
@@ -94,7 +94,7 @@ class _ForwardInNumpy(_GradientsInNumpy):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        return tuple(each.clone() for each in _GradientsInNumpy.backward(ctx, dy))
+        return tuple(gradient.clone() for gradient in _GradientsInNumpy.backward(ctx, dy))
 
 
 def forward_in_numpy(x: Tensor, shape: Any, *rest: Any) -> Tensor:

@@ -39,7 +39,7 @@ def record(status: Status = Status.OK, **changes: Any) -> Record:
 
 
 def timed(*factors: float, **changes: Any) -> list[Record]:
-    return [record(latency=latency(each), **changes) for each in factors]
+    return [record(latency=latency(factor), **changes) for factor in factors]
 
 
 def warning(kind: WarningKind, advice: str = "") -> MeasurementWarning:
@@ -52,7 +52,7 @@ def latency_in(found: Record) -> Latency:
 
 
 def kinds(found: Record) -> list[WarningKind]:
-    return [each.kind for each in found.warnings]
+    return [warning.kind for warning in found.warnings]
 
 
 # --- samples and estimates -----------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_estimates_are_across_processes(field: str) -> None:
 
 def test_processes_that_disagree_have_a_wide_interval() -> None:
     records = timed(1.0, 1.1, 1.3)
-    assert all(latency_in(each).converged for each in records)
+    assert all(latency_in(record).converged for record in records)
     assert not latency_in(merged(records, BUDGET)).converged
     assert latency_in(merged(timed(*[1.2] * 5), BUDGET)).converged
 
@@ -98,7 +98,7 @@ def test_latencies_without_a_reference_or_cpu_times_are_merged() -> None:
     found = latency_in(merged([record(latency=alone)] * 5, BUDGET))
     assert found.reference_ratio is None
     assert found.converged
-    assert all(each.cpu_s is None for each in found.arms)
+    assert all(arm.cpu_s is None for arm in found.arms)
     assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 20)
 
 
@@ -195,7 +195,7 @@ def test_an_interval_that_is_narrow_across_processes_has_no_warning() -> None:
 @pytest.mark.parametrize("cold", [False, True])
 def test_an_interval_that_is_wide_across_processes_has_a_warning(cold: bool) -> None:
     factors = (1.0, 1.1, 1.3)
-    records = [record(cold=latency(each)) for each in factors] if cold else timed(*factors)
+    records = [record(cold=latency(factor)) for factor in factors] if cold else timed(*factors)
     (found,) = merged(records, BUDGET).warnings
     assert found.kind is WarningKind.NOT_CONVERGED
     assert "3 processes" in found.advice

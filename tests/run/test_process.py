@@ -39,8 +39,8 @@ def record(*, warm: float | None = None, cold: float | None = None) -> Record:
     ("records", "processes"),
     [
         ([record(warm=1.2)] * 7, 5),
-        ([record(warm=each) for each in (1.0, 1.1, 1.3, 1.1, 1.1, 1.1, 1.1)], 7),
-        ([record(cold=each) for each in (1.0, 1.1, 1.3, 1.2, 1.2, 1.2, 1.2)], 7),
+        ([record(warm=ratio) for ratio in (1.0, 1.1, 1.3, 1.1, 1.1, 1.1, 1.1)], 7),
+        ([record(cold=ratio) for ratio in (1.0, 1.1, 1.3, 1.2, 1.2, 1.2, 1.2)], 7),
         ([record()] * 7, 1),
     ],
     ids=["agree", "disagree", "cold times disagree", "no time"],
@@ -102,9 +102,9 @@ def test_a_case_is_timed_in_as_many_processes_as_asked(fleet: Fleet, implementat
     assert found.status is Status.OK
     assert found.latency is not None
     assert (found.latency.processes, found.latency.process_of_epoch) == (2, (0, 1))
-    seen_by = {int(each.name[8:]) for each in implementations.parent.glob("seen-by-*")}
+    seen_by = {int(path.name[8:]) for path in implementations.parent.glob("seen-by-*")}
     assert len(seen_by) == 2
-    assert seen_by <= {each.process.pid for each in fleet._workers}
+    assert seen_by <= {worker.process.pid for worker in fleet._workers}
 
 
 def test_a_crash_in_the_second_process_ends_the_case(fleet: Fleet, implementations: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_crash_in_the_second_process_ends_the_case(fleet: Fleet, implementatio
 
 def test_a_second_run_reuses_the_processes(fleet: Fleet) -> None:
     run(fleet, replace(QUICK, processes=2), "native")
-    before = [each.process.pid for each in fleet._workers]
+    before = [worker.process.pid for worker in fleet._workers]
     run(fleet, replace(QUICK, processes=2), "native")
     run(fleet, QUICK, "native")
-    assert [each.process.pid for each in fleet._workers] == before
+    assert [worker.process.pid for worker in fleet._workers] == before

@@ -125,7 +125,7 @@ def test_what_is_finished_outlasts_a_killed_node_and_a_killed_driver(
     journal = out.with_suffix(".jsonl")
     wait_until("5 records", lambda: journal.exists() and len(read_journal(journal).records) == 5)
     acknowledged = read_journal(journal).records
-    assert {each.case.rows for each in acknowledged} == set(ROWS) - {3}
+    assert {record.case.rows for record in acknowledged} == set(ROWS) - {3}
     (dying,) = (node for rows, node in begun(subjects) if rows == 3)
 
     # its node dies in mid-case: another one begins the case
@@ -140,9 +140,9 @@ def test_what_is_finished_outlasts_a_killed_node_and_a_killed_driver(
     cluster.add(dying, **({"CXX": NO_COMPILER} if dying == "third" else {}))  # for other tests
     assert again.returncode == 0, again.stderr
     found = read(out).records
-    assert [each.case.rows for each in found] == list(ROWS)
-    assert {each.status for each in found} == {Status.OK}
-    assert {each for each in found if each.case.rows != 3} == {*acknowledged}
+    assert [record.case.rows for record in found] == list(ROWS)
+    assert {record.status for record in found} == {Status.OK}
+    assert {record for record in found if record.case.rows != 3} == {*acknowledged}
     assert Counter(rows for rows, _ in begun(subjects)) == {**dict.fromkeys(ROWS, 1), 3: 3}
 
 
@@ -152,9 +152,9 @@ def test_what_is_finished_outlasts_a_killed_node_and_a_killed_driver(
 class TestFleet:
     def test_each_node_describes_itself(self, fleet: RayFleet) -> None:
         assert len(fleet.nodes) == fleet.info.device_counts["cpu"] == 3
-        names = Counter(each.environment.fingerprint for each in fleet.nodes)
+        names = Counter(node.environment.fingerprint for node in fleet.nodes)
         assert sorted(names.values()) == [1, 2]
-        assert Counter(each.environment.compiler is None for each in fleet.nodes) == {
+        assert Counter(node.environment.compiler is None for node in fleet.nodes) == {
             False: 2,
             True: 1,
         }
@@ -166,13 +166,13 @@ class TestFleet:
             near = list(local.run(jobs, UNHURRIED_S))
         assert list(map(form, far)) == list(map(form, near))
         assert far[0].errors == near[0].errors
-        assert far[0].environment in {each.environment.fingerprint for each in fleet.nodes}
+        assert far[0].environment in {node.environment.fingerprint for node in fleet.nodes}
 
     def test_a_crash_costs_one_case_and_is_recorded_with_its_signal(
         self, fleet: RayFleet, subjects: Path
     ) -> None:
         jobs = [job(f"{subjects}:segfaults"), job("native")]
-        found = {each.case.implementation: each for each in fleet.run(jobs, UNHURRIED_S)}
+        found = {record.case.implementation: record for record in fleet.run(jobs, UNHURRIED_S)}
         crashed = found[f"{subjects}:segfaults"]
         assert crashed.status is Status.CRASHED
         assert "SIGSEGV" in crashed.reason
@@ -190,7 +190,7 @@ class TestFleet:
     ) -> None:
         monkeypatch.setattr(module, "_ATTEMPTS", 1)
         jobs = [job(f"{subjects}:ends_its_actor"), job("native")]
-        found = {each.case.implementation: each for each in fleet.run(jobs, UNHURRIED_S)}
+        found = {record.case.implementation: record for record in fleet.run(jobs, UNHURRIED_S)}
         assert found[f"{subjects}:ends_its_actor"].status is Status.CRASHED
         assert "Ray actor" in found[f"{subjects}:ends_its_actor"].reason
         assert found["native"].status is Status.OK
@@ -206,7 +206,7 @@ def form(record: Record) -> Any:
     def of(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: of(each) for name, each in value.items()}
-        return [of(each) for each in value[:1]] if isinstance(value, list) else type(value)
+        return [of(element) for element in value[:1]] if isinstance(value, list) else type(value)
 
     return of(to_plain(record))
 

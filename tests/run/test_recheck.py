@@ -30,7 +30,7 @@ every_direction = pytest.mark.parametrize("direction", Direction)
 def timed(function: Callable[..., Tensor], case: Case) -> Timed:
     """Return the timed calls of a function, bound to a copy of the inputs of its case."""
     inputs = make_inputs(case)
-    placed = inputs.at([each.clone() for each in inputs.tensors])
+    placed = inputs.at([tensor.clone() for tensor in inputs.tensors])
     call = TimedCall(ArmRole.SUBJECT, "subject", partial(bind, function, case))
     subject = Sampler(call, device_of("cpu", 1), Cache.WARM)
     with grad_mode(case):
@@ -44,7 +44,7 @@ def scripted(script: Callable[[str, int], float], case: Case = CASE) -> tuple[Ti
     (call,) = device.timed_calls("subject")
     subject = Sampler(call, device, Cache.WARM)
     inputs = make_inputs(case)
-    placed = inputs.at([each.clone() for each in inputs.tensors])
+    placed = inputs.at([tensor.clone() for tensor in inputs.tensors])
     subject.bind([placed.tensors])
     return Timed(case, good, subject, placed, inputs), device
 

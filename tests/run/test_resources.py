@@ -89,7 +89,7 @@ def test_inputs_for_the_check_after_the_timing_are_those_of_the_next_seed(
 def test_only_inputs_of_neighbouring_seeds_are_kept(runner: CaseRunner) -> None:
     for seed in range(5):
         runner.run(replace(CASE, seed=seed), ERRORS, ONE_EPOCH)
-    assert {each.seed for each in runner.exact._kept} == {3, 4}
+    assert {case.seed for case in runner.exact._kept} == {3, 4}
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,9 @@ def run(fleet: Fleet, devices: str) -> list[Record]:
 def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(noted: list[str]) -> None:
     with Fleet() as fleet:
         records = run(fleet, "gggggcc")
-    assert sorted(each.case.seed for each in records) == list(range(7))
-    assert {each.rpartition(" ")[2] for each in noted[:3]} == {"0", "1", "2"}
-    assert [each for each in noted if each.startswith(("5", "6"))] == noted[-4:] == [
+    assert sorted(record.case.seed for record in records) == list(range(7))
+    assert {note.rpartition(" ")[2] for note in noted[:3]} == {"0", "1", "2"}
+    assert [note for note in noted if note.startswith(("5", "6"))] == noted[-4:] == [
         *("5 begins on cpu", "5 ends", "6 begins on cpu", "6 ends"),
     ]  # fmt: skip
 

@@ -27,7 +27,7 @@ def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> No
     outcome = run(session)
     assert outcome.path == session.out
     assert (outcome.left, outcome.measured, outcome.failed) == (0, 5, 0)
-    left = {each.name for each in session.out.parent.iterdir() if each.name.startswith("mine")}
+    left = {path.name for path in session.out.parent.iterdir() if path.name.startswith("mine")}
     assert left == {"mine.parquet"}
     stored = read(session.out)
     assert stored == outcome.results
@@ -70,8 +70,8 @@ def test_shards_together_plan_every_case_once() -> None:
     fleet = cast("Fleet", LocalFleet())
     sweep = Sweep(grids=(Grid(seeds=tuple(range(10))),))
     whole = plan(sweep, fleet)
-    parts = [each for index in (1, 2, 3) for each in plan(sweep, fleet, (index, 3))]
-    assert sorted(each.case.id for each in parts) == sorted(each.case.id for each in whole)
+    parts = [job for index in (1, 2, 3) for job in plan(sweep, fleet, (index, 3))]
+    assert sorted(job.case.id for job in parts) == sorted(job.case.id for job in whole)
 
 
 # --- a run that is cut short ---------------------------------------------------------------------

@@ -22,7 +22,7 @@ TWO_PASS = implementations.find("two_pass")
 
 
 def names(case: Case) -> list[tuple[ArmRole, str]]:
-    return [(each.role, each.name) for each in timed_calls_of(TWO_PASS.function, case)]
+    return [(timed.role, timed.name) for timed in timed_calls_of(TWO_PASS.function, case)]
 
 
 # --- what is timed in turn -----------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
     monkeypatch.setattr(torch, "empty_like", watched)
     case = Case(implementation="native", shape=shape, dtype=dtype, layout=layout)
     (x, *_) = tensors = make_inputs(case).tensors
-    (found,) = (each for each in timed_calls_of(NATIVE.function, case) if each.name == copy)
+    (found,) = (timed for timed in timed_calls_of(NATIVE.function, case) if timed.name == copy)
     found.prepare(tensors)()
     (out,) = made
     if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory

@@ -97,8 +97,8 @@ def test_a_call_without_a_latency_is_not_replayed(gpu: Gpu) -> None:
 def test_arms_and_warnings_are_those_of_the_calls_and_the_replay_is_accounted_for(gpu: Gpu) -> None:
     device = gpu(launch_s=9e-6)
     sampled = timed(device)
-    assert [each.name for each in latency_of(sampled).arms] == ["subject", "reference", "copy"]
-    assert [each.kind for each in sampled.warnings] == ["launch_bound"]
+    assert [arm.name for arm in latency_of(sampled).arms] == ["subject", "reference", "copy"]
+    assert [warning.kind for warning in sampled.warnings] == ["launch_bound"]
     assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
 
 

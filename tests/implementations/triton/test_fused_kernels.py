@@ -62,7 +62,9 @@ def test_the_recentred_kernel_passes_the_short_verification(
         fail_fast=True,
     )
     assert verdict.passed, headline(verdict)
-    assert [each for each in verdict.declined if "beyond the largest" not in each.reason] == []
+    assert [
+        finding for finding in verdict.declined if "beyond the largest" not in finding.reason
+    ] == []
 
 
 @every_dtype
@@ -85,7 +87,10 @@ def test_the_recentred_kernel_is_within_its_bound_for_all_arguments(dtype: str) 
         *(trial(name, shape, dtype) for shape in [(1, 1), (67, 2), (3, 7), (33, 129)]),
         *(trial(name, (3, 31), dtype, affine=affine) for affine in Affine),
         *(trial(name, (3, 31), dtype, eps=eps) for eps in (0.0, 1e-12, 0.5)),
-        *(trial(name, (3, 31), dtype, param_dtype=each) for each in ("float32", "float64")),
+        *(
+            trial(name, (3, 31), dtype, param_dtype=dtype_of_parameters)
+            for dtype_of_parameters in ("float32", "float64")
+        ),
         *(trial(name, (2, 3, 5, 7), dtype, normalized_dims=dims) for dims in (2, 3)),
         trial(name, (5, 33), dtype, direction=Direction.FORWARD),
     )
