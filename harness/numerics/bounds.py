@@ -36,9 +36,9 @@ one by a factor ``(1 + u)^k <= exp(k u)`` (Higham, Accuracy and Stability, 2002,
 Code that runs in half precision rounds a result more than once. In y a factor, a product and the
 sum are rounded: the factor's error is at most one ulp of the largest number that is added, those of
 product and sum are half an ulp each. In dx dy weight is rounded first, then the terms and their two
-sums. ``rounds_again`` bounds y, dweight and dbias by two ulp, and dx by three, of the largest
-number that is added: n weight and bias in y; dy weight, its root mean square and its projection on
-n in dx; the norm of the addends in dweight and dbias.
+sums. In dweight n and each product are. ``rounds_again`` bounds y and dbias by two ulp, and dx and
+dweight by three, of the largest number that is added: n weight and bias in y; dy weight, its root
+mean square and its projection on n in dx; the norm of the addends in dweight and dbias.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class ErrorBound:
             largest = torch.maximum(largest, rms)
             bound += self._rounded_again(largest * exact.rstd, exact.dx[0], ulps=3)
             # a subnormal number that is multiplied by rstd has fewer digits
-            bound += self._rounded_again(largest, largest, ulps=1) * exact.rstd
+            bound += self._rounded_again(largest, largest) * exact.rstd
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
         powers = 1 + exact.rstd + exact.rstd**2 + 1 / exact.rstd
         subnormal = (f + 2) * self._smallest * powers * (mean > 0)
@@ -291,7 +291,11 @@ class ErrorBound:
         bound = rounded + 2 * u * sums.product_size + sums.addends * self._smallest
         bound = _infinite_where_unbounded(bound + sums.inherited, sums.inherited)
         bound += rounding(dtype, exact)
-        return bound + self._rounded_again(sums.product_square.sqrt(), exact)
+        if self.rounds_again is not None:  # of the normalised value, and of each product
+            limits = torch.finfo(self.rounds_again)
+            bound += self._rounded_again(sums.product_square.sqrt(), exact, ulps=3)
+            bound += sums.addends * (limits.tiny * limits.eps)
+        return bound
 
     def dbias(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dbias - exact), (1, hidden), from the sum of all blocks of ``rows``."""

@@ -90,7 +90,7 @@ OUTPUTS_OF: Mapping[Inaccuracy, frozenset[str]] = {
     Inaccuracy.COLUMN_SUMS: frozenset({"dweight", "dbias"}),
     Inaccuracy.STATISTICS: frozenset({"y", "dx", "dweight"}),
 }
-"""The outputs that a looser bound concerns, if not all."""
+"""The outputs that a looser bound concerns in half precision, if not all."""
 
 
 def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
@@ -146,7 +146,8 @@ def explanations(
     found: dict[str, Inaccuracy] = {}
     for looser in looser_bounds(bound, case):
         left = {*beyond} - {*found}
-        explained = left & OUTPUTS_OF.get(looser.kind, left)
+        concerned = None if case.dtype == "float64" else OUTPUTS_OF.get(looser.kind)
+        explained = left if concerned is None else left & concerned
         if not explained:
             continue
         call = outputs, inputs, case

@@ -132,7 +132,6 @@ def attempt(
     *,
     exact: Callable[[Case], tuple[Inputs, Reference]] = exact_of,
     is_judged: bool = True,
-    is_explained: bool = True,
     measure: Measure | None = None,
     settled_runs: int = 0,
 ) -> Judged:
@@ -146,7 +145,6 @@ def attempt(
         trusted: what a call must not change; it is restored before the outputs are judged.
         exact: inputs and exact results.
         is_judged: False returns the outputs as they are, with the status OK.
-        is_explained: False calls every result beyond the bound wrong.
         measure: measures the errors, at twice the cost; None measures those of wrong outputs only.
         settled_runs: further calls if the outputs are wrong, each of which leaves a thread that is
             still at work the time to write to the outputs.
@@ -168,7 +166,7 @@ def attempt(
                 compile_s = max(first_s - (perf_counter() - began), 0.0)
         if is_judged:
             bound = error_bound_of(target, case)
-            judged = judge(outputs, case, bound, inputs, reference, measure, is_explained)
+            judged = judge(outputs, case, bound, inputs, reference, measure)
         judged = replace(judged, outputs=outputs, function=function, compile_s=compile_s)
         if judged.status is Status.WRONG:
             with spent, grad_mode(case), threads(case.threads):
@@ -193,7 +191,6 @@ def judge(
     inputs: Inputs,
     exact: Reference,
     measure: Measure | None = None,
-    is_explained: bool = True,
 ) -> Judged:
     """Judge outputs of a case by an error bound, and those beyond it by looser ones.
 
@@ -204,7 +201,6 @@ def judge(
         inputs: of the case, or others of its shape.
         exact: results of ``inputs``.
         measure: measures the errors; None measures those of outputs beyond the bound only.
-        is_explained: False calls every result beyond the bound wrong.
     """
     before_s = exact.spent_s
     errors = measure and measure(outputs, inputs, case, bound, exact)
@@ -213,9 +209,8 @@ def judge(
     explained: dict[str, Inaccuracy] = {}
     if status is Status.WRONG:
         errors = errors or measure_errors(outputs, inputs, case, bound, exact)
-        if is_explained:
-            beyond = [row.output for row in ratios if is_beyond(row)]
-            explained = explanations(outputs, inputs, case, bound, exact, beyond)
+        beyond = [row.output for row in ratios if is_beyond(row)]
+        explained = explanations(outputs, inputs, case, bound, exact, beyond)
     if errors is not None:
         reason = verdict_of(errors, case, bound)[1]
     if errors is not None and explained:

@@ -72,8 +72,6 @@ class CaseResults:
     """By case beyond its bound: what it is there to catch."""
     wrong_dtypes: set[str] = field(default_factory=set)
     """Dtypes with a result that nothing explains, or with a crash."""
-    unexplained_dtypes: set[str] = field(default_factory=set)
-    """Those of them in which a case that normalises one axis is wrong."""
 
     def add(self, judged: Judged, catches: str) -> None:
         """Add one case, and what it is there to catch."""
@@ -83,8 +81,6 @@ class CaseResults:
             self.catches[case] = catches
             if judged.status is not Status.INACCURATE:
                 self.wrong_dtypes.add(case.dtype)
-                if case.normalized_dims == 1:
-                    self.unexplained_dtypes.add(case.dtype)
 
     @property
     def failures(self) -> list[Judged]:

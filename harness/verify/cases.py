@@ -248,6 +248,7 @@ QUICK: tuple[CaseGroup, ...] = (
         "a NaN or an infinity that is hidden or spreads to other rows", shape=_ODD_AND_EVEN,
         distribution=_NONFINITE,
     ),
+    _group("rows that fill blocks of 256", shape=((4, 64, 33), (256, 33))),
     _group(
         "an axis of size one treated as no axis",
         shape=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),

@@ -210,19 +210,13 @@ class Verification:
         self.findings.append(Finding(check, Severity.WRONG, text, (dtype,)))
 
     def _attempt(
-        self,
-        case: Case,
-        trusted: Trusted | None = None,
-        *,
-        is_judged: bool = True,
-        is_explained: bool = True,
+        self, case: Case, trusted: Trusted | None = None, *, is_judged: bool = True
     ) -> Judged:
         """Try a case, unless it ended an earlier process."""
         if case in self.crashed:
             return Judged(case=case, status=Status.CRASHED, reason=self.crashed[case])
         self.on_case(case)
-        target = self.implementation
-        return attempt(target, case, trusted, is_judged=is_judged, is_explained=is_explained)
+        return attempt(self.implementation, case, trusted, is_judged=is_judged)
 
     def _first_case(self, dtype: str) -> Case:
         """Return the first case of all, fitted to the target's scope."""
@@ -321,13 +315,11 @@ class Verification:
             reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
             self.findings.append(limit("left_out", case.id, reason))
             return
-        # one wrong result is enough: why others are inaccurate is not asked
-        is_explained = case.dtype not in self.cases.unexplained_dtypes
-        judged = self._attempt(case, self.trusted, is_explained=is_explained)
+        judged = self._attempt(case, self.trusted)
         if not judged.is_representable:
             return
         self.budget.add(judged)
-        if self._is_misread_negation(judged, is_explained=is_explained):
+        if self._is_misread_negation(judged):
             self.findings.append(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
         else:
             self.cases.add(judged, planned.catches)
@@ -340,15 +332,14 @@ class Verification:
         judged = self._attempt(case)
         return None if self._is_misread_negation(judged) else judged
 
-    def _is_misread_negation(self, judged: Judged, *, is_explained: bool = True) -> bool:
+    def _is_misread_negation(self, judged: Judged) -> bool:
         """Whether a result is better once neither x nor dy has a negative bit."""
         case = judged.case
         layout, grad_output = (_PLAIN.get(name, name) for name in (case.layout, case.grad_output))
         plain = replace(case, layout=layout, grad_output=grad_output)
         if judged.status not in {Status.WRONG, Status.INACCURATE} or plain == case:
             return False
-        status = attempt(self.implementation, plain, is_explained=is_explained).status
-        return status in _NOT_WRONG - {judged.status}
+        return attempt(self.implementation, plain).status in _NOT_WRONG - {judged.status}
 
     def _check_contract(self, first_results: Mapping[str, Outputs | None]) -> None:
         options, target = self.options, self.implementation

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.cases.inputs import copy_in_layout
-from harness.numerics.outputs import GRADIENTS, OUTPUTS, copies_of
+from harness.numerics.outputs import GRADIENTS, OUTPUTS, Outputs, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
 from harness.run.call import ImplementationError, guarded
@@ -69,7 +69,10 @@ def retained_graph_gives_same_gradients(call: Call) -> str | None:
 def create_graph_gives_same_gradients(call: Call) -> str | None:
     """With create_graph=True, the gradients are the same."""
     for given in call.each_affine():
-        if output := given.differs(given.gradients(), given.graph().gradients(create_graph=True)):
+        recorded = given.graph().gradients(create_graph=True)
+        output = given.differs(given.gradients(), recorded)
+        # PyTorch's own kernels take another path then; what is right there may differ
+        if output and output in given.beyond(recorded):
             return f"gives another {output} with create_graph=True"
     return None
 
@@ -159,6 +162,13 @@ def follows_parameter_updates(call: Call) -> str | None:
         for outputs in (held.graph(leaves=leaves).gradients(), held.forward().outputs()):
             if output := trained.differs(expected, outputs):
                 return f"gives {output} of the old parameters after they were changed {way}"
+    frozen = {name: old.detach().clone() for name, old in call.parameters.items()}
+    held = call.on(**frozen).forward()
+    held.outputs()
+    for name, new in trained.parameters.items():
+        frozen[name].data.copy_(new)
+    if trained.differs(Outputs(y=expected.y), held.outputs()):
+        return "gives y of the old parameters after frozen ones were changed through .data"
     return None
 
 
