@@ -166,7 +166,9 @@ def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool
     allowed, scale = loose.bound, loose.scale
     assert scale is not None
     judged = torch.isfinite(own.bound) | ~torch.isfinite(own.exact[0])
-    lost = judged & ~(allowed <= _DIGIT * scale)
+    lost = judged & ~(allowed <= _DIGIT * scale) & simulated.is_known
+    if bool((judged & ~lost & torch.isfinite(own.error) & (own.error > allowed)).any()):
+        return False
     is_beyond_own = judged & ~(own.error <= own.bound)
     if bool((is_beyond_own & (lost | simulated.is_always_compared)).any()):
         agreeing = simulated.allowed(own, scale)
@@ -212,6 +214,11 @@ class _Simulated:
         self._outputs: Outputs | None = None
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is a simulation: nobody knows which operations round again."""
+        return self._looser.kind is not Inaccuracy.ROUNDED_AGAIN
+
+    @property
     def is_always_compared(self) -> bool:
         """Whether errors are compared with those of the simulation even where there is a bound."""
         return self._looser.kind in {Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS}
@@ -244,6 +251,9 @@ class _Simulated:
             rows = part.rows
             own = wide_rows(computed, case, rows.start, rows.stop)
             size = 1 + torch.sqrt((rows.mean.square() + rows.variance) * rows.rstd.square())
+        if part.output == "y":  # the scale is 0 in a constant row, and the error is not
+            weight = wide_parameter(self._inputs.weight, 1.0, case)
+            scale = torch.maximum(scale, weight.abs())
         error = ((own - part.exact[0]) - part.exact[1]).abs().nan_to_num(nan=0.0)
         worst = torch.where(scale > 0, error / scale, 0.0).amax(-1, keepdim=True)
         # a statistic of the simulation may be exact by chance: it may be rounded once, and the
@@ -305,6 +315,8 @@ def _simulation(looser: Looser, inputs: Inputs, case: Case) -> Outputs:
 
 def _running_sum(values: Tensor, axis: int) -> Tensor:
     """Add up the elements of an axis one after the other, in their own dtype."""
+    if not values.numel():
+        return values.sum(axis, keepdim=True)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.add.accumulate(values.resolve_neg().numpy(), axis=axis)
     return torch.from_numpy(sums.take([-1], axis=axis))

@@ -45,7 +45,7 @@ class Count:
     out_of_guarantee: int = 0
     """The algorithm has no finite bound."""
     inaccurate: int = 0
-    """Outside the bound, but explained by a looser one, as all others of the dtype are."""
+    """Outside the bound, but explained by a looser one."""
     failed: int = 0
     """Wrong, or crashed."""
     declined: int = 0
@@ -84,14 +84,14 @@ class CaseResults:
 
     @property
     def failures(self) -> list[Judged]:
-        """The cases beyond their bound, of the dtypes in which one is wrong."""
-        beyond = (trial for trial in self.trials if trial.case in self.catches)
-        return [trial for trial in beyond if trial.case.dtype in self.wrong_dtypes]
+        """The cases with a wrong result, or a crash."""
+        known = _REFUSED | _RIGHT | {Status.INACCURATE}
+        return [trial for trial in self.trials if trial.status not in known]
 
     @property
     def is_right_on_last_axis(self) -> bool:
         """Whether every wrong case normalises several axes, and none of those over one axis."""
-        wrong = [trial for trial in self.failures if trial.status is not Status.INACCURATE]
+        wrong = self.failures
         accepted = _RIGHT | {Status.INACCURATE}
         return (
             bool(wrong)
@@ -113,14 +113,14 @@ class CaseResults:
     def counts(self, dtypes: tuple[str, ...]) -> tuple[Count, ...]:
         """Count the cases by dtype."""
         ended = Counter((trial.case.dtype, trial.status) for trial in self.trials)
-        failed = Counter(trial.case.dtype for trial in self.failures)
+        known = _REFUSED | _RIGHT | {Status.INACCURATE}
         return tuple(
             Count(
                 dtype=dtype,
                 ok=ended[dtype, Status.OK],
                 out_of_guarantee=ended[dtype, Status.OUT_OF_GUARANTEE],
-                inaccurate=0 if failed[dtype] else ended[dtype, Status.INACCURATE],
-                failed=failed[dtype],
+                inaccurate=ended[dtype, Status.INACCURATE],
+                failed=sum(ended[dtype, status] for status in {*Status} - known),
                 declined=sum(ended[dtype, status] for status in _REFUSED),
             )
             for dtype in dtypes

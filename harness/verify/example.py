@@ -269,7 +269,10 @@ def _call(
     reference = Reference(inputs, case)
     judged = attempt(target, case, exact=lambda _: (inputs, reference))
     outputs = judged.outputs
-    if outputs is None or name not in judged.outputs_beyond(least):
+    # what is inaccurate is no example of what is wrong
+    if outputs is None or (least and judged.status is not Status.WRONG):
+        return None
+    if name not in judged.outputs_beyond(least):
         return None
     bound = error_bound_of(target, case)
     parts = compared(outputs, inputs, case, bound, reference, scaled=True)

@@ -144,7 +144,7 @@ def conditions_of_failures(trials: Sequence[Judged], further: Further) -> Iterat
 
 def _ratios(trial: Judged) -> dict[str, float]:
     """Return each output's error over its bound; of a wrong shape or dtype, y is infinitely off."""
-    if trial.status not in {Status.OK, Status.INACCURATE, Status.WRONG}:
+    if trial.status not in {Status.OK, Status.WRONG}:
         return {}
     if trial.status is Status.WRONG and not trial.ratios:
         return {"y": inf}

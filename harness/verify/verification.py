@@ -158,8 +158,7 @@ class Verification:
         except TamperingError as error:
             self._add_violation(_TAMPERS, str(error), self.options.dtypes[0])
         if not self.options.fail_fast:
-            # what is inaccurate beside a mistake says nothing of the mistake
-            self._explain([one for one in self.cases.failures if not one.explained_by])
+            self._explain(self.cases.failures)
         return self.verdict()
 
     def _explain(self, failures: list[Judged]) -> None:
