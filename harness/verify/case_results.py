@@ -29,7 +29,6 @@ from implementations.contract import Algorithm, Implementation, Reduction
 
 __all__ = ["GRADED_SHAPE", "CaseResults", "Count", "Grade", "grade"]
 
-_PLAIN = 1  # settings that are not the usual ones, in a case to expect
 _MOST_FAILURES = 200  # enough to see a pattern, in a verdict of readable size
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED, Status.OUT_OF_MEMORY}
 _RIGHT = {Status.OK, Status.OUT_OF_GUARANTEE}
@@ -171,7 +170,7 @@ def _inaccuracy(
     kind: Inaccuracy, found: Sequence[tuple[Judged, str]], catches: Mapping[Case, str]
 ) -> Finding:
     """Return the finding that one looser bound explains these outputs of cases."""
-    plain = [own for own in found if len(own[0].case.settings()) <= _PLAIN]
+    plain = [own for own in found if not own[0].case.settings()]  # a case to expect
     worst, output = max(plain or found, key=lambda own: _error_ulp(*own))
     case = worst.case
     narrow, wide = case.dtype, "float32"

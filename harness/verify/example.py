@@ -125,9 +125,9 @@ def worst_of(
     repeated: Callable[[Case], str],
     outputs: Collection[str] = OUTPUTS,
 ) -> Example | None:
-    """Return the worst element of some outputs of an inaccurate case; None if none is off."""
+    """Return the element of some outputs of an inaccurate case that is most ulp off, if any is."""
     calls = (_call(target, case, name, make_inputs(case), least=0.0) for name in outputs)
-    found = max(filter(None, calls), key=lambda call: call.ratio, default=None)
+    found = max(filter(None, calls), key=lambda call: call.error_ulp, default=None)
     return None if found is None else found.example(repeated)
 
 
