@@ -153,7 +153,7 @@ def dbias_summed_in_bfloat16(terms: Terms) -> Gradients:
     return replace(terms.right, dbias=_bfloat16_sum(terms.dy))
 
 
-@with_fields(inaccurate=HALVES)
+@with_fields(inaccurate=HALVES - BFLOAT16, rounded=BFLOAT16)
 def dweight_of_products_in_bfloat16(terms: Terms) -> Gradients:
     """Rounds dy * xhat to bfloat16 before summing it for dweight."""
     products = rounded_to(torch.bfloat16, terms.dy * terms.xhat)
