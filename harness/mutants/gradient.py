@@ -93,7 +93,7 @@ def dx_of_normalised_in_bfloat16(terms: Terms) -> Gradients:
     return terms.with_dx(terms.g - terms.mean_g - xhat * mean_g_xhat)
 
 
-@with_fields(inaccurate=BFLOAT16)
+@with_fields(rounded=BFLOAT16)
 def dx_of_rstd_in_bfloat16(terms: Terms) -> Gradients:
     """Keeps rstd for the backward in bfloat16."""
     return replace(terms, rstd=rounded_to(torch.bfloat16, terms.rstd)).right
