@@ -13,6 +13,7 @@ from verify_targets import CASE, WIDE, case_in, every_dtype, layer_norm, mutant,
 
 from harness.verify.checks.gradients import (
     detects_in_place_changes,
+    follows_parameter_updates,
     retained_graph_gives_same_gradients,
     returned_gradients_stay_unchanged,
     second_derivative_is_correct,
@@ -117,3 +118,16 @@ def test_a_result_changed_in_place_without_an_error_is_found() -> None:
     text = str(detects_in_place_changes(target(of_y), CASE))
     assert "wrong dx" in text
     assert "if y is" in text
+
+
+def test_a_frozen_weight_that_is_kept_is_found() -> None:
+    kept: list[Tensor] = []
+
+    def keeping(x: Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Tensor:
+        if weight.requires_grad:
+            kept.clear()
+            return functional.layer_norm(x, shape, weight, bias, eps)
+        kept.extend([] if kept else [weight.detach().clone()])
+        return functional.layer_norm(x, shape, kept[0], bias, eps)
+
+    assert "frozen" in str(follows_parameter_updates(target(keeping), CASE))

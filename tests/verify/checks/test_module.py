@@ -78,6 +78,19 @@ class InShort(nn.Module):
         return functional.layer_norm(x, self.w1.shape, self.w1, self.w0, self.variance_epsilon)
 
 
+class FoldedInEvaluation(nn.LayerNorm):
+    """Keeps weight and bias of its first call in evaluation mode."""
+
+    _folded: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return super().forward(x)
+        if self._folded is None:
+            self._folded = self.weight.detach().clone(), self.bias.detach().clone()
+        return functional.layer_norm(x, self.normalized_shape, *self._folded, self.eps)
+
+
 @pytest.mark.parametrize("module", [Wrapped, InShort])
 def test_a_right_module_passes_whatever_its_parameters_are_called(module: type) -> None:
     assert verify(module, quick=True, dtypes=["float32"], fail_fast=True).passed
@@ -87,6 +100,7 @@ def test_a_right_module_passes_whatever_its_parameters_are_called(module: type) 
     ("module", "check"),
     [
         (AnotherInEvaluation, "is_unchanged_in_eval_mode"),
+        (FoldedInEvaluation, "is_unchanged_in_eval_mode"),
         (OfItsFirstWeight, "follows_parameter_updates"),
     ],
 )
