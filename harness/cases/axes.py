@@ -532,6 +532,16 @@ def changed(case: Case, axis: str, value: Any) -> Case | None:
 # --- how to repeat a case -------------------------------------------------------------------------
 
 
+# of a case that `explain` cannot run, which shows y of an eager call without gradients
+_NOT_EXPLAINED = ("autograd", "direction", "mode", "threads", "parameters", "grad_output")
+
+
+def is_explainable(case: Case) -> bool:
+    """Whether `explain` can run a case."""
+    usual = Case(implementation=case.implementation, shape=case.shape)
+    return all(getattr(case, name) == getattr(usual, name) for name in _NOT_EXPLAINED)
+
+
 def command_options(case: Case, without: Collection[str] = ()) -> list[str]:
     """Return the options that make a case, without the implementation and the axes ``without``.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from harness.cases.axes import command_options
+from harness.cases.axes import command_options, is_explainable
 from harness.records import Case, Direction, Mode, Record, Status, WarningKind
 from harness.records.metrics import metrics_in
 from harness.records.refusal import Refusal
@@ -46,8 +46,6 @@ _LONGEST = 200  # characters of a reason: two or three lines; --verbose has all 
 # trade-off: the overhead of a shorter run is mostly the import of torch, so it is not printed
 _LEAST_WALL_S = 30.0
 _DEFAULT = Case(implementation="", shape=())
-# fields of a case that `explain` has no option for
-_NOT_EXPLAINED = ("mode", "parameters", "threads")
 
 
 def document_of_run(
@@ -355,13 +353,10 @@ def _command(*arguments: str | Path) -> str:
 
 def _can_be_explained(record: Record) -> bool:
     """Whether ``explain``, which computes y of a forward pass, shows what went wrong."""
-    case = record.case
-    if case.direction is not Direction.FORWARD or record.errors is None:
+    if record.errors is None or not is_explainable(record.case):
         return False
     y = record.errors.outputs[0]
     is_beyond = y.vacuous_elements or (y.bound_ratio is not None and not y.bound_ratio <= 1)
-    return (
-        bool(is_beyond)
-        and all(warning.kind is not WarningKind.CACHED_RESULT for warning in record.warnings)
-        and all(getattr(case, name) == getattr(_DEFAULT, name) for name in _NOT_EXPLAINED)
+    return bool(is_beyond) and all(
+        warning.kind is not WarningKind.CACHED_RESULT for warning in record.warnings
     )

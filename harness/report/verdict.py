@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.records import Status
 from harness.records.finding import SILENT, Finding, Severity
-from harness.records.text import count, grouped, seconds_text, shape_text, ulp_text
+from harness.records.text import count, grouped, listed, seconds_text, shape_text, ulp_text
 from harness.report.document import (
     Cell,
     Document,
@@ -27,7 +27,7 @@ from harness.report.document import (
     terminal_lines,
 )
 from harness.store import to_plain
-from harness.verify.raises import cause
+from harness.verify.raises import case_in_words, cause
 from harness.verify.result import Outcome, Verdict, VerifyOptions
 from harness.verify.scope import AFFINE_WORDS, Scope
 from harness.verify.verification import Target, by_keyword, verify_target
@@ -145,7 +145,7 @@ def _sentences(verdict: Verdict) -> list[str]:
             return [first, *_unverified(verdict)]
     how = [text.removeprefix("Inaccurate in ") for text in _inaccurate(verdict)]
     first = f"{name} is a LayerNorm{over}, but inaccurate in "
-    dtypes = f"{_and(verdict.inaccurate_dtypes)}."
+    dtypes = f"{listed(verdict.inaccurate_dtypes)}."
     sentences = [first + how[0]] if len(how) == 1 else [first + dtypes, *how]
     return [*sentences, *_right(verdict), *_unverified(verdict)]
 
@@ -154,17 +154,17 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
     """Yield the mistakes, and where results are wrong."""
     groups = grouped((_mistakes(verdict, dtype), dtype) for dtype in verdict.wrong_dtypes)
     name, is_all = verdict.target, not (verdict.inaccurate_dtypes or verdict.right_dtypes)
-    within = "" if is_all else f" in {_and(verdict.wrong_dtypes)}"
+    within = "" if is_all else f" in {listed(verdict.wrong_dtypes)}"
     if _is_right_over_the_last_axis(verdict):
         first = f"{name} is a LayerNorm over the last axis, and wrong over several axes{within}"
     elif not verdict.failed:
         first = f"{name} violates the contract of a LayerNorm{within}"
     else:
         first = f"{name} is not a LayerNorm{within}"
-    texts = {
-        _and(dtypes): ", and ".join(f"it {text}" for text in mistakes) or _numbers(verdict, dtypes)
-        for mistakes, dtypes in groups.items()
-    }
+    texts = {}
+    for mistakes, dtypes in groups.items():
+        known = ", and ".join(f"it {text}" for text in mistakes)
+        texts[listed(dtypes)] = known or _numbers(verdict, dtypes)
     if len(texts) == 1:
         yield f"{first}: {', '.join(texts.values())}."
     else:
@@ -225,17 +225,17 @@ def _is_right_over_the_last_axis(verdict: Verdict) -> bool:
 def _inaccurate(verdict: Verdict) -> Iterator[str]:
     for finding in verdict.of(Severity.INACCURATE):
         if dtypes := [own for own in finding.dtypes if own in verdict.inaccurate_dtypes]:
-            yield f"Inaccurate in {_and(dtypes)}: {finding.text}."
+            yield f"Inaccurate in {listed(dtypes)}: {finding.text}."
 
 
 def _right(verdict: Verdict) -> Iterator[str]:
     if verdict.right_dtypes:
-        yield f"Right in {_and(verdict.right_dtypes)}{_but_raises(verdict)}."
+        yield f"Right in {listed(verdict.right_dtypes)}{_but_raises(verdict)}."
 
 
 def _but_raises(verdict: Verdict) -> str:
     where = dict.fromkeys(finding.text for finding in verdict.raises)
-    return f", but it raises where {_and([*where], 'or')}" if where else ""
+    return f", but it raises where {listed([*where], 'or')}" if where else ""
 
 
 def _unverified(verdict: Verdict) -> Iterator[str]:
@@ -289,6 +289,8 @@ def _facts(verdict: Verdict) -> Iterator[Row]:
         yield "tried", f"{count(verdict.cases, 'case')}: {every} conditions{some}"
     elif verdict.left:
         yield "not tried", f"{count(verdict.left, 'case')}: the time was over"
+    crashed = [own.evidence.case for own in verdict.failures if own.kind == Status.CRASHED]
+    yield from _named("crashed for", map(case_in_words, crashed))
     if verdict.failed:
         violations = dict.fromkeys(finding.text for finding in verdict.violations)
         yield from _named("also", (_clause(text) for text in [*violations][:_MOST_MISTAKES]))
@@ -369,7 +371,7 @@ def _verified(verdict: Verdict) -> Iterator[Row]:
     yield (
         "verified",
         "; ".join((
-            _and(dtypes),
+            listed(dtypes),
             "forward and backward" if scope.has_gradient else "forward alone",
             "with and without weight and bias" if len(affines) == len(AFFINE_WORDS) else words,
             "any eps" if scope.eps is None else f"eps always {scope.eps:g}",
@@ -389,7 +391,7 @@ def _accuracy(verdict: Verdict) -> Iterator[str]:
                 text += f" (native: {_limit_text(beside).removeprefix(_UP_TO)})"
             groups.setdefault(text, []).append(own.dtype)
     for text, own_dtypes in groups.items():
-        yield text if len(groups) == 1 else f"{_and(own_dtypes)}: {text}"
+        yield text if len(groups) == 1 else f"{listed(own_dtypes)}: {text}"
 
 
 def _bound_text(grade: Grade) -> str:
@@ -414,7 +416,7 @@ def _raises(verdict: Verdict) -> Iterator[str]:
         in_cases = f" ({count(cases, 'case')})" if cases else ""
         groups.setdefault(f"{cause(raised)}{in_cases}", []).append(finding.text)
     for raised, where in [*groups.items()][:_MOST_REMARKS]:
-        yield f"where {_and(where, 'or')}: {raised}"
+        yield f"where {listed(where, 'or')}: {raised}"
 
 
 def _declines(verdict: Verdict) -> Iterator[str]:
@@ -466,11 +468,7 @@ def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
 
 def _within(dtypes: Sequence[str], usual: Sequence[str]) -> str:
     """Return in which dtypes something holds, unless those are the usual ones."""
-    return "" if {*usual} <= {*dtypes} else f" in {_and(dtypes)}"
-
-
-def _and(words: Sequence[str], word: str = "and") -> str:
-    return f" {word} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return "" if {*usual} <= {*dtypes} else f" in {listed(dtypes)}"
 
 
 # --- everything ----------------------------------------------------------------------------------

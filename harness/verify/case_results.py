@@ -7,7 +7,7 @@ looser bounds that explain all of its cases are named."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
@@ -20,7 +20,7 @@ from harness.numerics.inaccuracy import Inaccuracy
 from harness.numerics.outputs import OUTPUTS
 from harness.records import Case, Direction, OutputErrors, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.records.text import count
+from harness.records.text import count, listed
 from harness.run.attempt import Judged, attempt, exact_of
 from harness.verify.cases import PlannedCase, first_case
 from harness.verify.raises import raises_in
@@ -154,7 +154,8 @@ def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iter
             by_kind[kind].append((trial, name))
     if again := {name for _, name in by_kind.pop(Inaccuracy.ROUNDED_AGAIN)}:
         dtype = trials[0].case.dtype
-        text = f"rounds {_listed(again)} more than once in {dtype}"
+        names = listed(sorted(again, key=OUTPUTS.index))
+        text = f"rounds {names} more than once in {dtype}"
         yield remark(RemarkKind.ROUNDED_AGAIN, text, (dtype,))
     of_columns, of_statistics = (by_kind[Inaccuracy.COLUMN_SUMS], by_kind[Inaccuracy.STATISTICS])
     # narrow sums over the rows show in dbias; without it, statistics explain dweight, too
@@ -175,7 +176,7 @@ def _inaccuracy(
     narrow, wide = case.dtype, "float32"
     if case.dtype == "float64":
         narrow, wide = "float32", "float64"
-    names = _listed({name for _, name in found})
+    names = listed(sorted({name for _, name in found}, key=OUTPUTS.index))
     verb = "is" if " " not in names else "are"
     off = f"up to {_error_ulp(worst, output):.3g} ulp off"
     infinite = {
@@ -224,12 +225,6 @@ def _in_ulp_of_x(row: OutputErrors, case: Case) -> float:
     own = case.param_dtype if row.output in {"dweight", "dbias"} else case.dtype
     eps = {name: torch.finfo(getattr(torch, name)).eps for name in (own, case.dtype)}
     return row.worst_ulp * eps[own] / eps[case.dtype]
-
-
-def _listed(outputs: Collection[str]) -> str:
-    """Return the names of outputs in words: "dx, dweight and dbias"."""
-    names = [name for name in OUTPUTS if name in outputs]
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 # --- grades -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from torch import Tensor
 from harness.cases.axes import (
     changed,
     command_options,
+    is_explainable,
     python_line,
     unusual,
     value_of,
@@ -45,8 +46,6 @@ _SHRUNK: tuple[tuple[str, tuple[int, ...]], ...] = (
 )  # fmt: skip
 _CLEAR_RATIO = 3.0  # times the bound
 _OF_DATA = {"x": "distribution", "weight": "parameters", "bias": "parameters", "dy": "grad_output"}
-# of a case that `explain` cannot run, which shows y of an eager call without gradients
-_NOT_EXPLAINED = ("autograd", "direction", "mode", "threads", "parameters", "grad_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +138,8 @@ def command_of(case: Case, handle: str, options: str) -> str:
         handle: the target in Python code: a quoted string, or the name of an object.
         options: how the user wants the target called, as an argument of verify_case.
     """
-    usual = Case(implementation=case.implementation, shape=case.shape)
-    is_explained = all(getattr(case, name) == getattr(usual, name) for name in _NOT_EXPLAINED)
     is_named = handle[:1] in "'\""
-    if is_explained and is_named and not options:
+    if is_explainable(case) and is_named and not options:
         words = ["layernorm-bench", "explain", case.implementation, *command_options(case)]
         return shlex.join(words)
     line = python_line(case, handle, options)
