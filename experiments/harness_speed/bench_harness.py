@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import results_factory
+from factories import results_factory
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from harness.store import read, write

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, written
+from factories.sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, written
 
 from harness.cases import (
     AXES,

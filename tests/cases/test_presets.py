@@ -6,9 +6,9 @@ from collections import Counter
 from math import prod
 
 import pytest
+from factories.sweeping import NAMES, TWO_DEVICES, expanded
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeping import NAMES, TWO_DEVICES, expanded
 
 import implementations
 from harness.cases import (

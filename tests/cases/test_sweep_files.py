@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from golden import assert_golden
-from sweeping import mistakes, written
+from factories.golden import assert_golden
+from factories.sweeping import mistakes, written
 
 from harness.cases import Sweep, load_sweep
 from harness.records.refusal import Refusal

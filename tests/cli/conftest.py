@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from checked_runs import Install
-from compared_runs import ScriptedFleet
-from fake_device import LocalFleet
+from factories.checked_runs import Install
+from factories.compared_runs import ScriptedFleet
+from factories.fake_device import LocalFleet
 
 from harness.run import fleet as fleet_module
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commanding import PROGRAM, call
-from fake_device import LocalFleet
-from git_repository import LAYER_NORM, Repository
+from factories.commanding import PROGRAM, call
+from factories.fake_device import LocalFleet
+from factories.git_repository import LAYER_NORM, Repository
 
 from harness.run import fleet as fleet_module
 

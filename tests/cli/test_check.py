@@ -7,9 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checked_runs import BASELINE, GATE, ONE, THREE, TWO, Install, counts, gate, run_of, store
-from commanding import complaint, write_journal
-from compared_runs import (
+from factories.checked_runs import (
+    BASELINE,
+    GATE,
+    ONE,
+    THREE,
+    TWO,
+    Install,
+    counts,
+    gate,
+    run_of,
+    store,
+)
+from factories.commanding import complaint, write_journal
+from factories.compared_runs import (
     ELSEWHERE,
     HERE,
     STEADY,

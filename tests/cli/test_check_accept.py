@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked_runs import BASELINE, ONE, TWO, Install, counts, gate, run_of, store
-from compared_runs import STEADY, ScriptedFleet, make_record, results_of
+from factories.checked_runs import BASELINE, ONE, TWO, Install, counts, gate, run_of, store
+from factories.compared_runs import STEADY, ScriptedFleet, make_record, results_of
 
 from harness.records import Status
 from harness.store import read, write

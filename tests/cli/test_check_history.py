@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from checked_runs import ONE, Install, counts, run_of
 from click.testing import Result
-from commanding import call, complaint
-from compared_runs import ELSEWHERE, HERE, STEADY, ScriptedFleet
-from histories import runs_of, stored_history
+from factories.checked_runs import ONE, Install, counts, run_of
+from factories.commanding import call, complaint
+from factories.compared_runs import ELSEWHERE, HERE, STEADY, ScriptedFleet
+from factories.histories import runs_of, stored_history
 
 from harness.store import write
 

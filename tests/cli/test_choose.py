@@ -8,10 +8,10 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from choice_records import SHAPE, failed, ran, results_of, with_latency
 from click.testing import Result
-from commanding import Terminal, call, write_journal
-from golden import assert_golden
+from factories.choice_records import SHAPE, failed, ran, results_of, with_latency
+from factories.commanding import Terminal, call, write_journal
+from factories.golden import assert_golden
 
 from harness.records import Estimate, Record, Status
 from harness.report.choice import choices_document

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import Result
-from commanding import call
-from compared_runs import STEADY, make_case, make_record, results_of
+from factories.commanding import call
+from factories.compared_runs import STEADY, make_case, make_record, results_of
 
 from harness.records import Status
 from harness.report.ci import LIMIT_BYTES

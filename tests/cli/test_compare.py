@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checked_runs import BASELINE, ONE, counts, run_of, store
-from choice_records import ran
 from click.testing import Result
-from commanding import call, write_journal
-from compared_runs import STEADY, make_record, results_of
+from factories.checked_runs import BASELINE, ONE, counts, run_of, store
+from factories.choice_records import ran
+from factories.commanding import call, write_journal
+from factories.compared_runs import STEADY, make_record, results_of
 
 from harness.records import Status
 from harness.store import write

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import ONE, PROGRAM
-from compared_runs import STEADY, make_case, make_record, results_of
+from factories.commanding import ONE, PROGRAM
+from factories.compared_runs import STEADY, make_case, make_record, results_of
 
 from harness.store import read, write
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from commanding import call, complaint, write_journal
-from compared_runs import STEADY, failed, make_case, make_record, results_of
+from factories.commanding import call, complaint, write_journal
+from factories.compared_runs import STEADY, failed, make_case, make_record, results_of
 
 from harness.cli.results import FORMATS
 from harness.records import Status

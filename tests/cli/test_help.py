@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import IS_RECENT, call
-from golden import assert_golden
+from factories.commanding import IS_RECENT, call
+from factories.golden import assert_golden
 
 from harness.cases import Axis, Grid, Sweep
 from harness.cases.axes import sweep_axes

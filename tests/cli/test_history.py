@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commanding import call, complaint
-from compared_runs import make_case, make_record
-from histories import results_of_commit, runs_of, stored_history
+from factories.commanding import call, complaint
+from factories.compared_runs import make_case, make_record
+from factories.histories import results_of_commit, runs_of, stored_history
 
 from harness.regression import history as runs
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from commanding import call
-from golden import assert_golden
+from factories.commanding import call
+from factories.golden import assert_golden
 
 import implementations
 from harness.cases import preset_names

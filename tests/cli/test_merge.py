@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from commanding import call, complaint, write_journal
-from results_factory import make_results
+from factories.commanding import call, complaint, write_journal
+from factories.results_factory import make_results
 
 SWEEP = (
     "-i", "native,two_pass", "--shape", "2x8,3x8", "--dtype", "float32,float64",

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import torch
-from fake_device import FakeDevice
-from known_functions import CASE
-from pytest_runs import pytest_in
+from factories.fake_device import FakeDevice
+from factories.known_functions import CASE
+from factories.pytest_runs import pytest_in
 
 import implementations
 from harness.cases.inputs import make_inputs

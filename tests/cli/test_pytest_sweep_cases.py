@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pytest_runs import pytest_in
+from factories.pytest_runs import pytest_in
 
 import implementations
 from harness.cli.pytest_sweep import SweepTests

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import Result
-from commanding import ONE, call, complaint
-from fake_device import LocalFleet
+from factories.commanding import ONE, call, complaint
+from factories.fake_device import LocalFleet
 
 from harness.cases import load_preset
 from harness.records import Record

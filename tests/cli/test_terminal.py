@@ -7,9 +7,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from commanding import Terminal
-from figures_factory import make_errors, make_latency, make_memory
-from golden import assert_golden
+from factories.commanding import Terminal
+from factories.figures_factory import make_errors, make_latency, make_memory
+from factories.golden import assert_golden
 
 from harness.cli import terminal as module
 from harness.cli.terminal import RunProgress

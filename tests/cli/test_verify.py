@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from commanding import PROGRAM, call, complaint
+from factories.commanding import PROGRAM, call, complaint
 
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commanding import IS_RECENT, ONE, call, complaint
-from fake_device import LocalFleet
-from golden import assert_golden
+from factories.commanding import IS_RECENT, ONE, call, complaint
+from factories.fake_device import LocalFleet
+from factories.golden import assert_golden
 
 from harness.records.text import install_extra
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import click
 import pytest
-from commanding import call
-from documentation import PAGES, README, ROOT, Block, blocks, inline_code, shell_commands
-from fake_device import LocalFleet
-from git_repository import Repository
+from factories.commanding import call
+from factories.documentation import PAGES, README, ROOT, Block, blocks, inline_code, shell_commands
+from factories.fake_device import LocalFleet
+from factories.git_repository import Repository
 
 from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from commanding import complaint
+from factories.commanding import complaint
 from fuzz import fuzz
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from known_functions import good
 from torch import Tensor
 
+from factories.known_functions import good
 from harness.records import Case, Direction
 
 FORWARD = Case(implementation="implementation", shape=(4, 6))

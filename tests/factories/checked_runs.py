@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import Result
-from commanding import call
-from compared_runs import HERE, STEADY, ScriptedFleet, make_case, make_record, results_of
 
+from factories.commanding import call
+from factories.compared_runs import HERE, STEADY, ScriptedFleet, make_case, make_record, results_of
 from harness.records import Environment
 from harness.store import Results, write
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isinf
 
-from figures_factory import make_errors, make_latency, make_memory
-from results_factory import make_environment, make_run
-
+from factories.figures_factory import make_errors, make_latency, make_memory
+from factories.results_factory import make_environment, make_run
 from harness.records import Case, Errors, Estimate, Mode, Record, Status
 from harness.selection import Choice, Choices, Requirements, choose
 from harness.selection.choice import Wanted

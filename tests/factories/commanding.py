@@ -8,8 +8,8 @@ from io import StringIO
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from results_factory import make_environment, make_run
 
+from factories.results_factory import make_environment, make_run
 from harness.cli import main
 from harness.records import Record
 from harness.store import Journal

@@ -9,9 +9,8 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-from figures_factory import make_errors, make_memory
-from results_factory import make_environment, make_run
-
+from factories.figures_factory import make_errors, make_memory
+from factories.results_factory import make_environment, make_run
 from harness.records import (
     Allocation,
     Arm,

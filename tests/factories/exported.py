@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compared_runs import HERE, STEADY, failed, make_case, make_latency, make_record, results_of
 from pytest_benchmark.stats import Stats
 
+from factories.compared_runs import (
+    HERE,
+    STEADY,
+    failed,
+    make_case,
+    make_latency,
+    make_record,
+    results_of,
+)
 from harness.records import Estimate, Record, Status
 from harness.regression import Change, ChangeKind, Comparison
 from harness.report.pytest_benchmark import extra_info_of, machine_info_of

@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, Self
 from unittest.mock import patch
 
-from results_factory import make_environment
 from torch import Tensor
 
 import implementations
+from factories.results_factory import make_environment
 from harness.cases.inputs import NAMED
 from harness.measure import latency as module
 from harness.measure.devices import Reading

@@ -7,9 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from compared_runs import HERE, make_record
-from results_factory import make_environment, make_run
-
+from factories.compared_runs import HERE, make_record
+from factories.results_factory import make_environment, make_run
 from harness.records import Case, Environment, Record
 from harness.regression.history import History, HistoryRun
 from harness.store import Results, write

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 
-from figures_factory import (
+from factories.figures_factory import (
     CONDITIONS,
     IMPLEMENTATIONS,
     ITEM_BYTES,
@@ -15,7 +15,6 @@ from figures_factory import (
     make_latency,
     make_memory,
 )
-
 from harness.records import (
     Case,
     Cost,

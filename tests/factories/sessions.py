@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any, cast
 
 import pytest
-from fake_device import LocalFleet
 
+from factories.fake_device import LocalFleet
 from harness.cases import Grid, Sweep
 from harness.records import Record
 from harness.run.fleet import Fleet

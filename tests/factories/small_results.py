@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from results_factory import make_run
-
+from factories.results_factory import make_run
 from harness.records import Case, Record, Status
 from harness.report.document import Section
 from harness.report.frame import gather

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from fake_cuda import POOL, UUID, Gpu, Nvml
+from factories.fake_cuda import POOL, UUID, Gpu, Nvml
 
 from harness.measure.devices import CudaDevice
 from harness.records import DeviceState

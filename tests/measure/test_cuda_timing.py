@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from fake_cuda import QUEUE, Gpu
+from factories.fake_cuda import QUEUE, Gpu
 
 from harness.measure.devices import CudaDevice
 from harness.records import Clock

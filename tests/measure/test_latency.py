@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
+from factories.fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.latency import Sampled
 from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios

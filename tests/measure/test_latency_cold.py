@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from fake_device import ROOMY, FakeDevice, latency_of, measure
+from factories.fake_device import ROOMY, FakeDevice, latency_of, measure
 from torch import Tensor
 
 from harness.measure.latency import Sampled, Sampler, TimedCall

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pytest
-from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
+from factories.fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.devices import CpuDevice
 from harness.measure.latency import Sampled

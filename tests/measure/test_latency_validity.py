@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
+from factories.fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
 
 from harness.measure.devices import POWER_CAP
 from harness.records import ArmRole, Budget, DeviceState, WarningKind

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
-from golden import assert_golden
+from factories.fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
+from factories.golden import assert_golden
 
 from harness.measure.latency import Sampled
 from harness.measure.measurement_warnings import nothing_measured, warnings_of

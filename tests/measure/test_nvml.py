@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
-from fake_cuda import UUID, Nvml
+from factories.fake_cuda import UUID, Nvml
 
 from harness.measure import devices as nvml
 from harness.measure.devices import keep_open, read_condition

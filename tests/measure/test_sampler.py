@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fake_device import ROOMY, TIMES_S, FakeDevice, latency_of, measure
+from factories.fake_device import ROOMY, TIMES_S, FakeDevice, latency_of, measure
 
 from harness.measure.latency import SAMPLE_S, Sampler
 from harness.records import Budget, Cache, Clock, WarningKind

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from fake_device import CALL_S, FakeDevice, kinds, latency_of, measure, payer
+from factories.fake_device import CALL_S, FakeDevice, kinds, latency_of, measure, payer
 
 from harness.measure.sample_statistics import unevenness
 from harness.records import Arm, ArmRole, Budget, WarningKind

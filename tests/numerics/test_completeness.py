@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from factories.verify_targets import every_dtype
 from torch import Tensor
-from verify_targets import every_dtype
 
 from harness.numerics.outputs import (
     Outputs,

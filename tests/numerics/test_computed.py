@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from calling import BACKWARD, FORWARD, TRAINING, changed, raising
-from known_functions import good
+from factories.calling import BACKWARD, FORWARD, TRAINING, changed, raising
+from factories.known_functions import good
 from torch import Tensor
 
 from harness.cases.inputs import make_inputs

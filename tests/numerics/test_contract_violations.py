@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from calling import BACKWARD, FORWARD, TRAINING, Function, changed
-from known_functions import good
+from factories.calling import BACKWARD, FORWARD, TRAINING, Function, changed
+from factories.known_functions import good
 from torch import Tensor
 
 from harness.cases.inputs import LAYOUTS, make_inputs

@@ -7,7 +7,7 @@ from math import inf, isnan, isqrt
 
 import pytest
 import torch
-from exact import as_fraction
+from factories.exact import as_fraction
 from hypothesis import given
 from hypothesis import strategies as st
 

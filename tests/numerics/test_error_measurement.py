@@ -7,7 +7,7 @@ from math import inf, isfinite, nan, sqrt
 
 import pytest
 import torch
-from comb import COMB, DTYPES, TWO_PASS, comb_case, comb_inputs, measure
+from factories.comb import COMB, DTYPES, TWO_PASS, comb_case, comb_inputs, measure
 from torch import Tensor
 
 from harness.cases.inputs import Inputs, make_inputs

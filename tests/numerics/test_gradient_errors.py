@@ -7,7 +7,7 @@ from math import inf, nan
 
 import pytest
 import torch
-from comb import COMB, DTYPES, comb_case, comb_inputs, measure
+from factories.comb import COMB, DTYPES, comb_case, comb_inputs, measure
 
 from harness.numerics.outputs import Outputs
 from harness.records import Affine, Direction

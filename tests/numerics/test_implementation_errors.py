@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
-from calling import BACKWARD, FORWARD, TRAINING, raising
-from known_functions import good
+from factories.calling import BACKWARD, FORWARD, TRAINING, raising
+from factories.known_functions import good
 from torch import Tensor
 
 from harness.cases.inputs import Inputs, make_inputs

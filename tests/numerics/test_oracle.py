@@ -8,7 +8,7 @@ from math import inf, nan
 
 import pytest
 import torch
-from exact import ExactLayerNorm, as_fraction, exact_layer_norm
+from factories.exact import ExactLayerNorm, as_fraction, exact_layer_norm
 from torch import Tensor
 
 from harness.cases.inputs import DISTRIBUTIONS, UnrepresentableError, make_inputs

@@ -6,7 +6,7 @@ from math import inf, nan
 from pathlib import Path
 
 import pytest
-from golden import assert_golden
+from factories.golden import assert_golden
 
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import verdict_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
-from stored import FULL
+from factories.stored import FULL
 
 from harness.records import Errors
 

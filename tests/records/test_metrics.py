@@ -8,9 +8,9 @@ import re
 from io import StringIO
 
 import pytest
-from compared_runs import make_record
-from histories import history_of, results_of_commit
-from results_factory import make_results
+from factories.compared_runs import make_record
+from factories.histories import history_of, results_of_commit
+from factories.results_factory import make_results
 
 from harness.records import metrics
 from harness.records.metrics import METRICS, Metric

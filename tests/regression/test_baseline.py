@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_runs import (
+from factories.compared_runs import (
     ELSEWHERE,
     HERE,
     STEADY,
@@ -20,7 +20,7 @@ from compared_runs import (
     make_record,
     results_of,
 )
-from fake_device import CALL_S, latency_of, measure, payer
+from factories.fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Arm, Measurement, MeasurementWarning, Record, Status, WarningKind
 from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal

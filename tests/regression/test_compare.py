@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from compared_runs import (
+from factories.compared_runs import (
     HERE,
     STEADY,
     compared,

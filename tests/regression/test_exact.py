@@ -7,7 +7,15 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from compared_runs import change, elsewhere, failed, make_case, make_record, with_error, with_memory
+from factories.compared_runs import (
+    change,
+    elsewhere,
+    failed,
+    make_case,
+    make_record,
+    with_error,
+    with_memory,
+)
 
 from harness.records import Direction, Memory, Mode, OutputErrors, Record, Status
 from harness.records.metrics import OUTPUT_METRICS, metrics_in

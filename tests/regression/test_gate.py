@@ -11,7 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compared_runs import change, compared, make_cases, make_latency, make_record, results_of
+from factories.compared_runs import (
+    change,
+    compared,
+    make_cases,
+    make_latency,
+    make_record,
+    results_of,
+)
 from torch import Tensor
 
 import implementations

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from compared_runs import (
+from factories.compared_runs import (
     BEFORE,
     ELSEWHERE,
     SHARED,
@@ -31,7 +31,7 @@ from compared_runs import (
     results_of,
     with_memory,
 )
-from fake_device import CALL_S, latency_of, measure, payer
+from factories.fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import (
     Allocation,

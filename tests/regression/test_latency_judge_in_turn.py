@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared_runs import (
+from factories.compared_runs import (
     make_case,
     make_latency,
     make_record,
 )
-from fake_device import CALL_S, FakeDevice, latency_of, measure, payer
+from factories.fake_device import CALL_S, FakeDevice, latency_of, measure, payer
 
 from harness.measure.sample_statistics import median_quantile
 from harness.records import (

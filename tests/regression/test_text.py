@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import exp, nan
 from pathlib import Path
 
-from compared_runs import (
+from factories.compared_runs import (
     ELSEWHERE,
     HERE,
     STEADY,
@@ -25,7 +25,7 @@ from compared_runs import (
     with_error,
     with_memory,
 )
-from golden import assert_golden
+from factories.golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.regression import Change, ChangeKind, Comparison

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from page_reading import ARGUMENTS, CHROMIUM
-from results_factory import make_results
+from factories.page_reading import ARGUMENTS, CHROMIUM
+from factories.results_factory import make_results
 
 from harness.report import write_report
 from harness.store import Results

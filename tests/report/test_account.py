@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from results_factory import make_record, make_run
-from small_results import CASE, FAILED, SMALL, shown
+from factories.results_factory import make_record, make_run
+from factories.small_results import CASE, FAILED, SMALL, shown
 
 from harness.records import Status
 from harness.report.frame import gather

@@ -12,7 +12,7 @@ from harness.store import Results
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from page_reading import column, downloaded
+from factories.page_reading import column, downloaded
 from playwright.sync_api import Locator, Page, expect
 
 COUNT = 1200  # cases of the fixture `results`

@@ -12,8 +12,8 @@ from hashlib import sha256
 from math import inf, nan
 
 import pytest
-from results_factory import make_record, make_results
-from small_results import CASE, SMALL
+from factories.results_factory import make_record, make_results
+from factories.small_results import CASE, SMALL
 
 from harness.cases import expand
 from harness.cases.axes import sweep_axes

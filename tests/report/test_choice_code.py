@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from choice_records import OTHER_MACHINE, call, choices_among, failed, ran, workload_choices
+from factories.choice_records import (
+    OTHER_MACHINE,
+    call,
+    choices_among,
+    failed,
+    ran,
+    workload_choices,
+)
 
 from harness.records import Direction, Mode, Record, Status
 from harness.records.refusal import NotComparableError, NotMeasuredError

@@ -4,8 +4,16 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
-from choice_records import OTHER_MACHINE, SHAPES, choices_among, failed, ran, timed, with_latency
-from golden import assert_golden
+from factories.choice_records import (
+    OTHER_MACHINE,
+    SHAPES,
+    choices_among,
+    failed,
+    ran,
+    timed,
+    with_latency,
+)
+from factories.golden import assert_golden
 
 from harness.records import Direction, Record, Status
 from harness.report.choice import headline_lines, headline_of

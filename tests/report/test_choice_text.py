@@ -5,8 +5,17 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from choice_records import LARGE, SMALL, call, choices_among, failed, ran, vacuous, workload_choice
-from golden import assert_golden
+from factories.choice_records import (
+    LARGE,
+    SMALL,
+    call,
+    choices_among,
+    failed,
+    ran,
+    vacuous,
+    workload_choice,
+)
+from factories.golden import assert_golden
 
 from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.report.choice import answer_text, caveats, evidence_lines, per_shape_text, price_text

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from results_factory import make_cases, make_record, make_results, make_run
+from factories.results_factory import make_cases, make_record, make_results, make_run
 
 from harness.records import Case, Record, Status
 from harness.report import write_report
@@ -18,7 +18,7 @@ from harness.store import Results
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from page_reading import column, downloaded
+from factories.page_reading import column, downloaded
 from playwright.sync_api import Browser, Page, expect
 
 PHONE = 390

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from compared_runs import make_case, make_record, results_of
+from factories.compared_runs import make_case, make_record, results_of
 
 from harness.regression import compare_as_stored
 from harness.report import build_page

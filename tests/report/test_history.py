@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from compared_runs import make_case, make_record
-from histories import URL, commit_of, history_of, runs_of, wavy
+from factories.compared_runs import make_case, make_record
+from factories.histories import URL, commit_of, history_of, runs_of, wavy
 
 from harness.regression.history import History
 from harness.report import build_page

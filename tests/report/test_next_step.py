@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import pytest
-from figures_factory import make_errors, make_latency
+from factories.figures_factory import make_errors, make_latency
 
 from harness.cases import AXES, Grid
 from harness.cli import main

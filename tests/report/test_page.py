@@ -14,8 +14,8 @@ from threading import Thread
 from types import FunctionType
 
 import pytest
-from results_factory import make_cases, make_record, make_results, make_run
-from small_results import CASE, FAILED, SMALL
+from factories.results_factory import make_cases, make_record, make_results, make_run
+from factories.small_results import CASE, FAILED, SMALL
 
 from harness.records import Mode, Status
 from harness.records.refusal import Refusal

@@ -8,10 +8,10 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from choice_records import ran, timed
-from figures_factory import make_errors, make_latency, make_memory
-from golden import assert_golden
-from results_factory import make_run
+from factories.choice_records import ran, timed
+from factories.figures_factory import make_errors, make_latency, make_memory
+from factories.golden import assert_golden
+from factories.results_factory import make_run
 
 from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
 from harness.report.document import terminal_lines

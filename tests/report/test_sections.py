@@ -7,9 +7,9 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from choice_records import SHAPES, failed, ran, results_of, timed, vacuous
-from golden import assert_golden
-from results_factory import make_record
+from factories.choice_records import SHAPES, failed, ran, results_of, timed, vacuous
+from factories.golden import assert_golden
+from factories.results_factory import make_record
 
 from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.report.accuracy import error_against_condition, error_of_the_gradients

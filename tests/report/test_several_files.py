@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from results_factory import make_environment
-from small_results import FAILED, SMALL, shown
+from factories.results_factory import make_environment
+from factories.small_results import FAILED, SMALL, shown
 
 from harness.records import Status
 from harness.report import build_page

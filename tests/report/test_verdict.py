@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden import assert_golden
+from factories.golden import assert_golden
+from factories.verdict_examples import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
-from verdict_examples import EXAMPLES
 
 from harness.records import Case, Status
 from harness.records.finding import Finding

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from known_functions import Known, known
-from sessions import SUBJECTS, Make, maker
+from factories.known_functions import Known, known
+from factories.sessions import SUBJECTS, Make, maker
 
 from harness.records import Allocation
 from harness.run.case import CaseRunner

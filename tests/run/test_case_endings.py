@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, measured
+from factories.known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, measured
 from torch import Tensor
 
 import implementations

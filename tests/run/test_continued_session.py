@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fake_device import LocalFleet
-from sessions import ROWS, SUBJECTS, Make, calls, rows, run, run_and_stop
+from factories.fake_device import LocalFleet
+from factories.sessions import ROWS, SUBJECTS, Make, calls, rows, run, run_and_stop
 
 from harness.records import Record
 from harness.records.refusal import NotComparableError, Refusal

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from sessions import ROWS, calls, rows
+from factories.sessions import ROWS, calls, rows
 
 from harness.store import read, read_journal
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good
+from factories.known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good
 from torch import Tensor
 
 from harness.records import Direction, Measurement, Record, Status, WarningKind

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_device import CALL_S, FakeDevice, latency_of, measure, payer
+from factories.fake_device import CALL_S, FakeDevice, latency_of, measure, payer
 
 from harness.measure.sample_statistics import epoch_values, median_estimate
 from harness.records import (

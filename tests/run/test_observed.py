@@ -13,7 +13,7 @@ from types import FunctionType
 
 import pytest
 import torch
-from verify_targets import layer_norm, mutant
+from factories.verify_targets import layer_norm, mutant
 
 from harness.records.text import shape_text
 from harness.run.call import ContractViolationError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fake_device import LocalFleet
+from factories.fake_device import LocalFleet
 
 from harness.cases import Planned
 from harness.records import Budget, Case, Measurement

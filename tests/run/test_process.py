@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_device import FakeDevice, latency_of, measure
+from factories.fake_device import FakeDevice, latency_of, measure
 
 from harness.records import Budget, Case, Latency, Measurement, Record, Status
 from harness.run.fleet import Fleet, Job, is_enough

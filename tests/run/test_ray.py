@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from ray_cluster import LOOPBACK, RayCluster
+from factories.ray_cluster import LOOPBACK, RayCluster
 
 os.environ.update(LOOPBACK)  # before Ray is imported
 pytest.importorskip("ray", reason="the extra ray is not installed")

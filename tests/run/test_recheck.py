@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from fake_device import FakeDevice, steady
-from known_functions import BACKWARD, CASE, good
+from factories.fake_device import FakeDevice, steady
+from factories.known_functions import BACKWARD, CASE, good
 from torch import Tensor
 
 from harness.cases.inputs import make_inputs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
+from factories.known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
 from torch import Tensor
 
 from harness.cases.inputs import make_inputs

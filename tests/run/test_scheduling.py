@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from fake_device import LocalFleet
+from factories.fake_device import LocalFleet
 
 from harness.records import Budget, Case, Gpu, Measurement, Record, Status
 from harness.run import fleet as module

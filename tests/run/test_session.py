@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fake_device import LocalFleet
-from sessions import ROWS, Make, calls, rows, run
+from factories.fake_device import LocalFleet
+from factories.sessions import ROWS, Make, calls, rows, run
 
 from harness.cases import Grid, Sweep
 from harness.records import Record, Status

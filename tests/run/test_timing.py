@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from fake_device import ROOMY, FakeDevice, latency_of
+from factories.fake_device import ROOMY, FakeDevice, latency_of
 
 import implementations
 from harness.cases.inputs import make_inputs

@@ -3,8 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from choice_records import HERE, OTHER_MACHINE, choices_among, failed, ran, results_of, vacuous
-from results_factory import make_run
+from factories.choice_records import (
+    HERE,
+    OTHER_MACHINE,
+    choices_among,
+    failed,
+    ran,
+    results_of,
+    vacuous,
+)
+from factories.results_factory import make_run
 
 from harness.records import Record, Status
 from harness.records.refusal import NotComparableError, NotMeasuredError

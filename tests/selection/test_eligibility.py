@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
-from choice_records import choice_among, chosen, failed, ran, vacuous
+from factories.choice_records import choice_among, chosen, failed, ran, vacuous
 
 from harness.records import Record, Status
 from harness.selection import Accuracy, DisqualificationKind, Requirements

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from choice_records import SHAPES, failed, ran, timed, vacuous
+from factories.choice_records import SHAPES, failed, ran, timed, vacuous
 
 from harness.records import Direction, Record, Status
 from harness.selection import (

@@ -5,7 +5,7 @@ from math import inf, log, nan
 
 import numpy as np
 import pytest
-from choice_records import choice_among, chosen, ran, vacuous
+from factories.choice_records import choice_among, chosen, ran, vacuous
 
 from harness.measure.sample_statistics import median_estimate
 from harness.records import Estimate, Record

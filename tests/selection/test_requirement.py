@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from choice_records import choice_among, ran, vacuous
+from factories.choice_records import choice_among, ran, vacuous
 
 from harness.records import Record
 from harness.report.choice import (

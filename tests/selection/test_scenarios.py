@@ -1,7 +1,7 @@
 """Which scenarios a run holds, and which records are evidence for each."""
 
 import pytest
-from choice_records import choices_among, chosen, failed, ran, vacuous
+from factories.choice_records import choices_among, chosen, failed, ran, vacuous
 
 from harness.records import Direction, Mode, Record, Status
 

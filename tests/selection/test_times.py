@@ -1,7 +1,14 @@
 """Which times are compared with each other."""
 
-from choice_records import choice_among, choices_among, chosen, ran, results_of, with_latency
-from fake_device import CALL_S, latency_of, measure, payer
+from factories.choice_records import (
+    choice_among,
+    choices_among,
+    chosen,
+    ran,
+    results_of,
+    with_latency,
+)
+from factories.fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Clock, Estimate, Record
 from harness.selection import DisqualificationKind, choose

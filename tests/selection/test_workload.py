@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from choice_records import choices_among, ran
+from factories.choice_records import choices_among, ran
 
 from harness.cases import Planned, expand, load_preset
 from harness.records import Direction

@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from choice_records import (
+from factories.choice_records import (
     LARGE,
     OTHER_MACHINE,
     SMALL,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stored import BARE, FULL, RESULTS, read_or_refusal, same
+from factories.stored import BARE, FULL, RESULTS, read_or_refusal, same
 
 from harness.records import Arm
 from harness.store import Journal, StoreError, from_plain, read, read_journal, to_plain, write

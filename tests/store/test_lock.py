@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from stored import BARE, FULL, RESULTS, same
+from factories.stored import BARE, FULL, RESULTS, same
 
 from harness.store import Journal, StoreError, read, read_journal, write, writing
 from harness.store import journal as journal_module

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from results_factory import make_environment, make_record, make_results, make_run
+from factories.results_factory import make_environment, make_record, make_results, make_run
 
 from harness.records import Environment, Record
 from harness.records.refusal import NotMeasuredError

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.stored import BARE, FULL, RESULTS, RUN, results, same, without_samples
 from hypothesis import given, settings
-from stored import BARE, FULL, RESULTS, RUN, results, same, without_samples
 
 from harness.records import Status
 from harness.store import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import RESULTS
+from factories.stored import RESULTS
 
 from harness.store import record_schema, write
 

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from full_disk import full_disk_after
-from stored import BARE, FULL, RESULTS, same
+from factories.full_disk import full_disk_after
+from factories.stored import BARE, FULL, RESULTS, same
 
 from harness.store import Journal, StoreError, read, read_journal, write
 

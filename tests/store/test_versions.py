@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import RESULTS, read_or_refusal
+from factories.stored import RESULTS, read_or_refusal
 
 from harness.records import Environment, Run
 from harness.store import SCHEMA_VERSION, StoreError, read, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from small_catalogue import Plan, use_small_catalogue
+from factories.small_catalogue import Plan, use_small_catalogue
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_catalogue import use_small_catalogue
-from verify_targets import mutant
+from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import mutant
 
 from harness.records import Case, Status
 from harness.run.attempt import attempt

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import layer_norm
 from torch import Tensor, nn
 from torch.nn import functional
-from verify_targets import layer_norm
 
 from harness.cases.axes import BACKWARD_CALLS
 from harness.records import Affine, Case, Direction, Status

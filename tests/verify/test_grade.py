@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import running_sums
+from factories import running_sums
+from factories.verify_targets import target
 from torch import Tensor
-from verify_targets import target
 
 from harness.mutants import RIGHT
 from harness.verify.case_results import grade

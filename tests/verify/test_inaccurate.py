@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import running_sums
 import torch
-from small_catalogue import use_small_catalogue
+from factories import running_sums
+from factories.small_catalogue import use_small_catalogue
 from torch import Tensor, nn
 
 from harness.mutants import WRONG

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import known_modules as real
-import published_functions
 import pytest
+from factories import published_functions
 from torch import nn
 
 from harness.records import Affine

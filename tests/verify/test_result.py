@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from verdict_examples import EXAMPLES
+from factories.verdict_examples import EXAMPLES
 
 from harness.records.finding import Finding, RemarkKind, Severity, remark
 from harness.verify.case_results import Count

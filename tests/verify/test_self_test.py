@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from small_catalogue import use_small_catalogue
+from factories.small_catalogue import use_small_catalogue
 
 from harness.mutants import RIGHT, WRONG, Mutant, named
 from harness.records.finding import RemarkKind

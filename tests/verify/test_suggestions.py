@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from small_catalogue import use_small_catalogue
+from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import mutant
 from torch import Tensor
-from verify_targets import mutant
 
 from harness.mutants import WRONG, Mutant
 from harness.records import Case, Status

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_catalogue import Plan
+from factories.small_catalogue import Plan
+from factories.verify_targets import layer_norm, mutant, then
 from torch import Tensor, nn
-from verify_targets import layer_norm, mutant, then
 
 import implementations
 from harness.records import Case, Direction, Status

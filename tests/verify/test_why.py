@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from other_device import OtherDevice
+from factories.other_device import OtherDevice
+from factories.verify_targets import layer_norm, mutant
 from torch import Tensor
 from torch.nn import functional
-from verify_targets import layer_norm, mutant
 
 from harness.mutants import Rows, layer_norm_of, named
 from harness.records import Case, Direction, Status

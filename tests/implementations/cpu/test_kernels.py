@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_catalogue import use_small_catalogue
+from factories.small_catalogue import use_small_catalogue
 from torch import Tensor
 
 from harness.cases.inputs import make_inputs

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from peering import CACHES
+from factories.peering import CACHES
 
 
 @pytest.fixture

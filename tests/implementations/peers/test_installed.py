@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from peering import (
+from factories.peering import (
     ON_CPU,
     installed,
     python,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from peering import (
+from factories.peering import (
     tensors,
 )
 from torch.nn import functional

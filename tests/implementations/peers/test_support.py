@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
-from fake_device import LocalFleet
-from peering import (
+from factories.fake_device import LocalFleet
+from factories.peering import (
     ON_CPU,
     every_package,
     every_peer,

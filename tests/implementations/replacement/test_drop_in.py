@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from drop_ins import (
+from factories.drop_ins import (
     ARGUMENTS,
     ON_CPU,
     all_arguments,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from foreign_norms import (
+from factories.foreign_norms import (
     HIDDEN,
     RIGHT,
     Float32Norm,

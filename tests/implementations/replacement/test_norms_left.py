@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from foreign_norms import (
+from factories.foreign_norms import (
     HIDDEN,
     LEFT,
     BrokenNorm,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from foreign_norms import GammaBetaNorm, built
+from factories.foreign_norms import GammaBetaNorm, built
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 

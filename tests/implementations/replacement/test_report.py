@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from foreign_norms import (
+from factories.foreign_norms import (
     HIDDEN,
     LEFT,
     FormatNorm,
@@ -15,7 +15,7 @@ from foreign_norms import (
     WiderNorm,
     built,
 )
-from golden import assert_golden
+from factories.golden import assert_golden
 from torch import nn
 from torch.nn.utils import parametrizations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from drop_ins import (
+from factories.drop_ins import (
     ON_CPU,
     close,
     every_implementation,

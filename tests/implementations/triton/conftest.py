@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fused_kernels import INTERPRETED, SHRINK
+from factories.fused_kernels import INTERPRETED, SHRINK
 
 from implementations.triton import layout as layouts
 from implementations.triton.layout import Layout

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from compiled_kernels import (
+from factories.compiled_kernels import (
     ALIGNED,
     LONG,
     MISALIGNED,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fused_kernels import (
+from factories.fused_kernels import (
     DEVICE,
     INTERPRETED,
     LONG,
@@ -20,7 +20,7 @@ from fused_kernels import (
     tensors,
     trial,
 )
-from small_catalogue import use_small_catalogue
+from factories.small_catalogue import use_small_catalogue
 
 from harness.records import Affine, Case, Direction, Status
 from harness.report.verdict import headline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fused_kernels import (
+from factories.fused_kernels import (
     DEVICE,
     RUN_SOMEWHERE,
     assert_right,

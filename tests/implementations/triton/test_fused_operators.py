@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fused_kernels import (
+from factories.fused_kernels import (
     DEVICE,
     LONG,
     RUN_SOMEWHERE,

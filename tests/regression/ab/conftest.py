@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from git_repository import Repository
-from two_revisions import Open
+from factories.git_repository import Repository
+from factories.two_revisions import Open
 
 from harness.regression.revision import Checkout, checked_out
 

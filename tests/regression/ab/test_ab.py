@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_runs import failed, make_case, make_cases, make_latency, make_record
+from factories.compared_runs import failed, make_case, make_cases, make_latency, make_record
 
 from harness.cases import Planned
 from harness.records import Case, Measurement, Memory, Record, Status

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from git_repository import LAYER_NORM
-from two_revisions import CONTRACT, Open
+from factories.git_repository import LAYER_NORM
+from factories.two_revisions import CONTRACT, Open
 
 import implementations
 from harness.records import Allocation

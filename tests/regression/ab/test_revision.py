@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from git_repository import Repository
+from factories.git_repository import Repository
 
 from harness.records.refusal import Refusal
 from harness.regression.revision import (

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from git_repository import LAYER_NORM
-from two_revisions import CONTRACT, Open
+from factories.git_repository import LAYER_NORM
+from factories.two_revisions import CONTRACT, Open
 
 from harness.measure.environment import compiler
 from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from git_repository import LAYER_NORM
-from two_revisions import Open
+from factories.git_repository import LAYER_NORM
+from factories.two_revisions import Open
 
 import implementations
 from harness.regression.revision import Checkout

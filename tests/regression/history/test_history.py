@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compared_runs import make_case, make_record, with_memory
-from golden import assert_golden
-from histories import (
+from factories.compared_runs import make_case, make_record, with_memory
+from factories.golden import assert_golden
+from factories.histories import (
     ANOTHER,
     URL,
     commit_of,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compared_runs import make_case
-from exported import change_of, comparison_of, one_of_each
-from golden import assert_golden
+from factories.compared_runs import make_case
+from factories.exported import change_of, comparison_of, one_of_each
+from factories.golden import assert_golden
 
 from harness.regression import ChangeKind
 from harness.report.ci import annotations_of_comparison, annotations_of_refusal

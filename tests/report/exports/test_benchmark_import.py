@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from compared_runs import ELSEWHERE, HERE, failed, make_case, make_record
-from exported import benchmark_file, benchmark_of
+from factories.compared_runs import ELSEWHERE, HERE, failed, make_case, make_record
+from factories.exported import benchmark_file, benchmark_of
 
 from harness.cli import main
 from harness.records import Arm, ArmRole, Clock, Latency, Record

@@ -8,7 +8,14 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-from compared_runs import failed, make_case, make_latency, make_record, results_of, with_error
+from factories.compared_runs import (
+    failed,
+    make_case,
+    make_latency,
+    make_record,
+    results_of,
+    with_error,
+)
 
 from harness.records import Estimate, Record, Status
 from harness.report.exports import bencher_metrics, smaller_is_better

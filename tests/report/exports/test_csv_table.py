@@ -8,7 +8,7 @@ from io import StringIO
 from typing import Any, get_type_hints
 
 import pytest
-from compared_runs import STEADY, failed, make_case, make_record, results_of
+from factories.compared_runs import STEADY, failed, make_case, make_record, results_of
 
 from harness.records import Direction, Errors, MeasurementWarning, OutputErrors, Record, WarningKind
 from harness.report.exports import csv_columns, csv_table

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from compared_runs import failed, make_case, make_record, results_of
-from exported import change_of, comparison_of, one_of_each, one_of_each_status
-from golden import assert_golden
+from factories.compared_runs import failed, make_case, make_record, results_of
+from factories.exported import change_of, comparison_of, one_of_each, one_of_each_status
+from factories.golden import assert_golden
 
 from harness.records import Record, Status
 from harness.regression import ChangeKind

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
-from compared_runs import make_case, make_record, results_of
-from exported import change_of, comparison_of, one_of_each, one_of_each_status
-from golden import assert_golden
+from factories.compared_runs import make_case, make_record, results_of
+from factories.exported import change_of, comparison_of, one_of_each, one_of_each_status
+from factories.golden import assert_golden
 
 from harness.records import Cost, Status
 from harness.regression import ChangeKind

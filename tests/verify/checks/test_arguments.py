@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 import pytest
+from factories.verify_targets import CASE, layer_norm, target
 from torch import Tensor
-from verify_targets import CASE, layer_norm, target
 
 from harness.verify.checks.arguments import (
     accepts_arguments_like_torch,

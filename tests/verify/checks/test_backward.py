@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import CASE, WIDE, case_in, every_dtype, layer_norm, mutant, target
 from torch import Tensor
 from torch.nn import functional
-from verify_targets import CASE, WIDE, case_in, every_dtype, layer_norm, mutant, target
 
 from harness.verify.checks.gradients import (
     detects_in_place_changes,

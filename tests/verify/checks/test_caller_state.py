@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from factories.verify_targets import CASE, case_in, layer_norm, target, then
 from torch import Tensor
-from verify_targets import CASE, case_in, layer_norm, target, then
 
 from harness.run.integrity import process_state_restored
 from harness.verify.checks.surroundings import (

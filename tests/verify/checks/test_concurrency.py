@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import CASE, case_in, every_dtype, layer_norm, mutant, target
 from torch import Tensor
-from verify_targets import CASE, case_in, every_dtype, layer_norm, mutant, target
 
 from harness.cases.inputs import make_inputs
 from harness.verify.checks import calls

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import CASE, case_in, layer_norm, mutant, target, then
 from torch import Tensor
-from verify_targets import CASE, case_in, layer_norm, mutant, target, then
 
 from harness.records.finding import RemarkKind, Severity
 from harness.run.integrity import process_state_restored

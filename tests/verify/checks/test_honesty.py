@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import CASE, case_in, every_dtype, layer_norm, target, then
 from torch import Tensor
-from verify_targets import CASE, case_in, every_dtype, layer_norm, target, then
 
 from harness.cases.inputs import make_inputs
 from harness.records import Direction

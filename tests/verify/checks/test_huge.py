@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import case_in, layer_norm, target
 from torch import Tensor
-from verify_targets import case_in, layer_norm, target
 
 from harness.records.finding import Finding, Severity
 from harness.verify import verify

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import CASE, layer_norm, target
 from torch import Tensor
-from verify_targets import CASE, layer_norm, target
 
 from harness.verify.checks.memory import (
     y_shares_no_memory,

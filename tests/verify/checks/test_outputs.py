@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from factories.verify_targets import CASE, case_in
 from torch import Tensor
-from verify_targets import CASE, case_in
 
 from harness.cases.inputs import make_inputs
 from harness.numerics.bounds import error_bound_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import CASE, layer_norm, mutant, target, then
 from torch import Tensor
-from verify_targets import CASE, layer_norm, mutant, target, then
 
 from harness.verify.checks.surroundings import (
     repeated_calls_agree,

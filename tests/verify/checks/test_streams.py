@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_functions import good
+from factories.known_functions import good
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
