@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import known_modules as real
 import pytest
+from factories import known_modules as real
 from factories import published_functions
 from torch import nn
 
