@@ -1,5 +1,8 @@
 """The data types: what to run (Case), its result (Record), where it ran (Environment).
 
+Beside them: the metrics of a record, the findings of a verification, what is refused, and
+quantities in words.
+
 Every type is frozen and holds plain values only, so that it can be hashed, compared, sent to
 another process, and stored. A field holding a quantity ends in its unit: ``_s`` seconds,
 ``_bytes`` bytes, ``_ulp`` units in the last place of the case's dtype, ``_ratio`` a pure number.
@@ -7,7 +10,17 @@ None means "not measured"; 0, -1 and NaN never do. The text under a field is its
 description in the stored schema.
 """
 
-from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
+from harness.records.case import (
+    Affine,
+    Autograd,
+    Budget,
+    Case,
+    Direction,
+    Measurement,
+    Mode,
+)
+from harness.records.finding import SILENT, Finding, RemarkKind, Severity, limit, remark
+from harness.records.metrics import METRICS, OUTPUT_METRICS, Metric, brief, metrics_in
 from harness.records.record import (
     BAD_FIRST,
     OUR_TIMER,
@@ -31,10 +44,30 @@ from harness.records.record import (
     Status,
     WarningKind,
 )
+from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
+from harness.records.text import (
+    as_speed,
+    bytes_text,
+    count,
+    grouped,
+    in_words,
+    install_extra,
+    listed,
+    percent_text,
+    seconds_text,
+    shape_text,
+    speed_interval_text,
+    speed_text,
+    suggest,
+    ulp_text,
+)
 
 __all__ = [
     "BAD_FIRST",
+    "METRICS",
     "OUR_TIMER",
+    "OUTPUT_METRICS",
+    "SILENT",
     "Affine",
     "Allocation",
     "Arm",
@@ -50,15 +83,40 @@ __all__ = [
     "Environment",
     "Errors",
     "Estimate",
+    "Finding",
     "Gpu",
     "Latency",
     "Measurement",
     "MeasurementWarning",
     "Memory",
+    "Metric",
     "Mode",
+    "NotComparableError",
+    "NotMeasuredError",
     "OutputErrors",
     "Record",
+    "Refusal",
+    "RemarkKind",
     "Run",
+    "Severity",
     "Status",
     "WarningKind",
+    "as_speed",
+    "brief",
+    "bytes_text",
+    "count",
+    "grouped",
+    "in_words",
+    "install_extra",
+    "limit",
+    "listed",
+    "metrics_in",
+    "percent_text",
+    "remark",
+    "seconds_text",
+    "shape_text",
+    "speed_interval_text",
+    "speed_text",
+    "suggest",
+    "ulp_text",
 ]
