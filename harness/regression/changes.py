@@ -319,5 +319,6 @@ def _figures_text(before: float, after: float) -> str:
     if isinstance(before, int) and isinstance(after, int):
         return f"{before} before, {after} now"
     texts = ((f"{before:.{digits}g}", f"{after:.{digits}g}") for digits in (3, 6, 9, 12, 17))
-    first, second = next(((old, new) for old, new in texts if old != new), ("nan", "nan"))
+    equal = (f"{before:.3g}",) * 2
+    first, second = next(((old, new) for old, new in texts if old != new), equal)
     return f"{first} before, {second} now"
