@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -22,242 +23,239 @@ from factories.compared_runs import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
-from harness.records import Arm, Measurement, MeasurementWarning, Record, Status, WarningKind
-from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
-from harness.regression import (
-    passes_left,
-    process_ratios,
-    record_baseline,
-    refuse_unacceptable,
+from harness.records import (
+    Arm,
+    Latency,
+    Measurement,
+    MeasurementWarning,
+    NotComparableError,
+    NotMeasuredError,
+    Record,
+    Refusal,
+    Status,
+    WarningKind,
 )
+from harness.regression import passes_left, process_ratios, record_baseline, refuse_unacceptable
 from harness.run.fleet import Job
 from harness.store import Results, read, write
 
-CASES = [make_case(rows=rows) for rows in range(1, 7)]
-WANTED = results_of(*(make_record(case, (1.0,)) for case in CASES))
-ALL_ONE = {case.id: 1.0 for case in CASES}
-DRIFT = pytest.approx([1 + 0.001 * number for number in range(10)])
-OUT = Path("ci.parquet")
+NAMES = ("drifts", "noisy in 5", "noisy in 6", "spreads by 2 %", "spreads by 4 %", "pays", "fails")
+CASES = {name: make_case(rows=rows) for rows, name in enumerate(NAMES, 1)}
+WANTED = results_of(*(make_record(case, (1.0,)) for case in CASES.values()))
+PAYING = latency_of(measure(payer(4, 8 * CALL_S)))
+NOISE = (MeasurementWarning(kind=WarningKind.NOISY, advice="busy"),)
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files go to a temporary folder and need not outlast a power cut."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+def disturbed(arm: Arm) -> Arm:
+    """Return three samples per epoch, of which one was disturbed."""
+    times = tuple(factor * time_s for time_s in arm.wall_s for factor in (1.0, 1.0, 7.0))
+    epochs = tuple(epoch for epoch in arm.epochs for _ in range(3))
+    return replace(arm, wall_s=times, cpu_s=times, epochs=epochs)
 
 
 @dataclass
-class Drifting(ScriptedFleet):
-    """A machine on which each process finds another ratio, by default 1, 1.001, 1.002, ..."""
+class Machine(ScriptedFleet):
+    """A machine on which process number n measures each case as its name says."""
 
-    ratio_in: Callable[[int], float] = lambda number: 1 + 0.001 * (number - 1)
-
-    noisy_starts: int = 0
-    """The number of processes that warn of noise."""
     dies_in: int = 0
     """The number of the process in which the recording is interrupted."""
 
-    def run(
-        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
-    ) -> Iterator[Record]:
-        for number, record in enumerate(super().run(jobs, timeout_s, stop_at)):
+    def run(self, jobs: Sequence[Job], *_: object) -> Iterator[Record]:  # type: ignore[override]
+        for number, record in enumerate(super().run(jobs, 60.0)):
             if self.starts == self.dies_in and number == 3:
                 raise KeyboardInterrupt
-            if record.latency is None:
-                yield record
-                continue
-            noisy = self.starts <= self.noisy_starts
-            warnings = (MeasurementWarning(kind=WarningKind.NOISY, advice="busy"),) if noisy else ()
-            latency = make_latency((self.ratio_in(self.starts),))
-            yield replace(record, latency=latency, warnings=warnings)
+            yield record if record.latency is None else self._measured(record)
+
+    def _measured(self, record: Record) -> Record:
+        sign = 1 if self.starts % 2 else -1
+        alternating = {"spreads by 2 %": 1 + 0.02 * sign, "spreads by 4 %": 1 + 0.04 * sign}
+        (name,) = (name for name, case in CASES.items() if case == record.case)
+        latency = make_latency((alternating.get(name, 1 + 0.001 * (self.starts - 1)),))
+        latency = replace(latency, arms=tuple(map(disturbed, latency.arms)))
+        noisy = self.starts <= {"noisy in 5": 5, "noisy in 6": 6}.get(name, 0)
+        return replace(
+            record,
+            latency=PAYING if name == "pays" else latency,
+            warnings=NOISE if noisy else (),
+        )
 
 
-def fleet(**more: Any) -> Drifting:
-    return Drifting(ratio_of=ALL_ONE, **more)
+def machine(**more: Any) -> Machine:
+    return Machine({case.id: 1.0 for name, case in CASES.items() if name != "fails"}, **more)
 
 
-def record(machine: ScriptedFleet, wanted: Results = WANTED) -> Results:
-    made: Any = lambda: machine  # noqa: E731 - stands for the class
-    return record_baseline(wanted, OUT, make_fleet=made, command="c", on_record=lambda record: None)
+def record(fleet: Any, out: Path, wanted: Results = WANTED) -> Results:
+    return record_baseline(
+        wanted, out, make_fleet=lambda: fleet, command="c", on_record=lambda record: None
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_waiting() -> Iterator[None]:
+    """Files need not outlast a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Machine, Path]:
+    out, fleet = tmp_path_factory.mktemp("recorded") / "ci.parquet", machine()
+    return record(fleet, out), fleet, out
+
+
+Recorded = tuple[Results, Machine, Path]
+
+
+def latencies(results: Results) -> dict[str, Latency | None]:
+    """Return the latencies by the name of the case."""
+    return dict(zip(NAMES, (found.latency for found in results.records), strict=True))
 
 
 # --- recording -----------------------------------------------------------------------------------
 
 
-def test_a_baseline_has_ten_fresh_processes_of_every_case() -> None:
-    machine = fleet()
-    results = record(machine)
-    assert machine.starts == 10
-    assert [found.case for found in results.records] == CASES
-    for found in results.records:
-        assert found.latency is not None
-        assert found.latency.processes == 10
-        assert process_ratios(found.latency) == DRIFT
+def test_a_baseline_is_one_run_of_ten_fresh_processes(recorded: Recorded) -> None:
+    results, fleet, out = recorded
+    assert fleet.starts == 10
+    assert [found.case for found in results.records] == [*CASES.values()]
     (run,) = results.runs
-    assert (run.name, run.planned, run.command) == ("ci", 6, "c")
+    assert (run.name, run.planned, run.command) == ("ci", 7, "c")
     assert run.wall_s is not None
     assert results.environments == {HERE.fingerprint: HERE}
-    assert read(OUT) == results
-    assert [path.name for path in Path().iterdir()] == ["ci.parquet"]
+    assert read(out) == results
+    assert [path.name for path in out.parent.iterdir()] == ["ci.parquet"]
 
 
-class Sampling(Drifting):
-    """A machine that takes three samples per epoch, of which one was disturbed."""
-
-    def run(
-        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
-    ) -> Iterator[Record]:
-        for record in super().run(jobs, timeout_s, stop_at):
-            assert record.latency is not None
-            arms = tuple(map(self._thrice, record.latency.arms))
-            yield replace(record, latency=replace(record.latency, arms=arms))
-
-    @staticmethod
-    def _thrice(arm: Arm) -> Arm:
-        times = tuple(factor * time_s for time_s in arm.wall_s for factor in (1.0, 1.0, 7.0))
-        epochs = tuple(epoch for epoch in arm.epochs for _ in range(3))
-        return replace(arm, wall_s=times, cpu_s=times, epochs=epochs)
+def test_it_keeps_one_sample_per_epoch_with_the_ratios_of_each_process(recorded: Recorded) -> None:
+    found = latencies(recorded[0])
+    drifts, pays = found["drifts"], found["pays"]
+    assert drifts is not None
+    assert pays is not None
+    assert drifts.processes == 10
+    assert {len(arm.wall_s) for arm in drifts.arms} == {len(drifts.process_of_epoch)}
+    assert process_ratios(drifts) == pytest.approx([1 + 0.001 * number for number in range(10)])
+    # the means of uneven calls are kept
+    assert pays.uneven_ratio == pytest.approx(3.0, rel=0.1)
+    assert process_ratios(pays) == pytest.approx([3.0] * 10, rel=0.1)
 
 
-def test_a_baseline_keeps_one_sample_per_epoch_with_the_same_ratios() -> None:
-    for found in record(Sampling(ratio_of=ALL_ONE)).records:
-        assert found.latency is not None
-        epochs = len(found.latency.process_of_epoch)
-        assert {len(arm.wall_s) for arm in found.latency.arms} == {epochs}
-        assert process_ratios(found.latency) == DRIFT
+def test_a_case_that_spreads_by_2_percent_has_converged(recorded: Recorded) -> None:
+    found = latencies(recorded[0])
+    converged = [found[name] for name in ("spreads by 2 %", "spreads by 4 %")]
+    assert [latency and latency.converged for latency in converged] == [True, False]
 
 
-def test_every_process_has_its_own_order_and_only_the_first_counts_memory() -> None:
-    machine = fleet()
-    record(machine)
-    assert len({tuple(job.case.id for job in jobs) for jobs in machine.asked}) == 10
-    measured = [{one for job in jobs for one in job.measurements} for jobs in machine.asked]
+def test_noise_in_half_of_the_processes_is_not_a_warning(recorded: Recorded) -> None:
+    kinds = [[warning.kind for warning in found.warnings] for found in recorded[0].records]
+    assert kinds[1:3] == [[], [WarningKind.NOISY]]
+
+
+def test_each_process_has_its_own_order_and_the_first_counts_memory(recorded: Recorded) -> None:
+    results, fleet, _ = recorded
+    # a case that cannot be measured is run once
+    assert results.records[-1].status is Status.ERROR
+    assert [len(jobs) for jobs in fleet.asked] == [7, *[6] * 9]
+    assert len({tuple(job.case.id for job in jobs) for jobs in fleet.asked[1:]}) == 9
+    measured = [{one for job in jobs for one in job.measurements} for jobs in fleet.asked]
     assert Measurement.MEMORY in measured[0]
     assert measured[1:] == [{Measurement.LATENCY}] * 9
-    budgets = [job.budget for jobs in machine.asked for job in jobs]
+    budgets = [job.budget for jobs in fleet.asked for job in jobs]
     assert {(one.min_epochs, one.max_epochs, one.processes) for one in budgets} == {(12, 12, 1)}
 
 
-def test_only_the_measurements_of_the_run_are_repeated() -> None:
-    machine = fleet()
-    record(machine, results_of(make_record(CASES[0], memory=None)))
-    (jobs,) = machine.asked
-    assert jobs[0].measurements == (Measurement.ERRORS,)
+def test_only_the_measurements_of_the_run_are_repeated(tmp_path: Path) -> None:
+    fleet = machine()
+    wanted = results_of(make_record(CASES["drifts"], memory=None))
+    record(fleet, tmp_path / "ci.parquet", wanted)
+    ((job,),) = fleet.asked
+    assert job.measurements == (Measurement.ERRORS,)
 
 
-def test_a_case_that_cannot_be_measured_is_run_once() -> None:
-    machine = Drifting(ratio_of={case.id: 1.0 for case in CASES[1:]})
-    found = record(machine)
-    assert found.records[0].status is Status.ERROR
-    assert [len(jobs) for jobs in machine.asked] == [6, *[5] * 9]
-
-
-def test_a_case_that_spreads_by_2_percent_has_converged() -> None:
-    found = record(fleet(ratio_in=lambda number: 1.02 if number % 2 else 0.98))
-    assert found.records[0].latency is not None
-    assert found.records[0].latency.converged
-
-
-def test_a_baseline_keeps_the_means_of_uneven_calls() -> None:
-    machine = fleet()
-    paying = latency_of(measure(payer(4, 8 * CALL_S)))
-
-    def run(jobs: Sequence[Job], *_: object) -> Iterator[Record]:
-        for job in jobs:
-            yield make_record(job.case, latency=paying)
-
-    machine.run = run  # type: ignore[method-assign, assignment]
-    found = record(machine).records[0].latency
-    assert found is not None
-    assert found.uneven_ratio == pytest.approx(3.0, rel=0.1)
-    assert process_ratios(found) == pytest.approx([3.0] * 10, rel=0.1)
-
-
-@pytest.mark.parametrize(("noisy", "is_warned"), [(5, False), (6, True)])
-def test_noise_in_half_of_the_processes_is_not_a_warning(noisy: int, is_warned: bool) -> None:
-    found = record(fleet(noisy_starts=noisy))
-    assert bool(found.records[0].warnings) is is_warned
-
-
-@pytest.mark.parametrize("wanted", [WANTED, results_of()], ids=["none measured", "no case"])
-def test_without_a_measured_case_there_is_no_baseline(wanted: Results) -> None:
-    with pytest.raises(NotMeasuredError):
-        record(Drifting(ratio_of={}), wanted)
-    assert list(Path().iterdir()) == []
+@pytest.mark.parametrize(
+    ("wanted", "fact"),
+    [
+        (results_of(failed(CASES["fails"])), "such as two_pass/.*: why; nothing was written"),
+        (results_of(), "holds no case"),
+    ],
+)
+def test_without_a_measured_case_there_is_no_baseline(
+    wanted: Results, fact: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotMeasuredError, match=fact):
+        record(machine(), tmp_path / "ci.parquet", wanted)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- recording, interrupted ----------------------------------------------------------------------
 
 
-def interrupted() -> None:
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("interrupted")
+    write(WANTED, folder / "ci.parquet")
     with pytest.raises(KeyboardInterrupt):
-        record(fleet(dies_in=3))
+        record(machine(dies_in=3), folder / "ci.parquet")
+    return folder
 
 
-def test_an_interrupted_recording_is_continued_and_measures_nothing_twice() -> None:
-    write(WANTED, OUT)
-    interrupted()
-    assert read(OUT) == WANTED
-    assert passes_left(OUT) == 8
-    machine = fleet()
-    found = record(machine)
-    assert [len(jobs) for jobs in machine.asked] == [3, *[6] * 7]
-    assert all(record.latency and record.latency.processes == 10 for record in found.records)
+def test_an_interrupted_recording_is_continued(interrupted: Path, tmp_path: Path) -> None:
+    out, fleet = copytree(interrupted, tmp_path / "copy") / "ci.parquet", machine()
+    assert read(out) == WANTED
+    assert passes_left(out) == 8
+    found = latencies(record(fleet, out))
+    assert [len(jobs) for jobs in fleet.asked] == [3, *[6] * 7]
+    assert [latency and latency.processes for latency in found.values()] == [*[10] * 6, None]
 
 
 @pytest.mark.parametrize(
-    ("machine", "wanted", "error"),
+    ("fleet", "wanted", "error"),
     [
-        (fleet(environment=ELSEWHERE), WANTED, NotComparableError),
-        (fleet(environment=replace(HERE, git_commit="fedcba98")), WANTED, Refusal),
-        (fleet(), results_of(*WANTED.records[:4]), Refusal),
+        (machine(environment=ELSEWHERE), WANTED, NotComparableError),
+        (machine(environment=replace(HERE, git_commit="fedcba98")), WANTED, Refusal),
+        (machine(), results_of(*WANTED.records[:4]), Refusal),
     ],
     ids=["machine", "commit", "sweep"],
 )
 def test_a_recording_is_continued_only_on_the_same_machine_commit_and_sweep(
-    machine: Drifting, wanted: Results, error: type[Exception]
+    interrupted: Path, tmp_path: Path, fleet: Machine, wanted: Results, error: type[Refusal]
 ) -> None:
-    interrupted()
+    out = copytree(interrupted, tmp_path / "copy") / "ci.parquet"
     with pytest.raises(error):
-        record(machine, wanted)
+        record(fleet, out, wanted)
+    assert read(out) == WANTED
 
 
 # --- accepting -----------------------------------------------------------------------------------
 
-
-TEN = results_of(make_record(CASES[0], STEADY))
+ONE = make_record(CASES["drifts"], (1.0,))
+TEN = results_of(make_record(CASES["drifts"], STEADY))
 
 
 @pytest.mark.parametrize(
     ("head", "baseline"),
     [
         (WANTED, None),
-        (WANTED, results_of(make_record(CASES[0]))),
-        (results_of(make_record(CASES[0], STEADY, status=Status.WRONG)), TEN),
-        (results_of(make_record(CASES[1])), TEN),
+        (WANTED, results_of(make_record(CASES["drifts"]))),  # not timed before
+        (results_of(make_record(CASES["drifts"], STEADY, status=Status.WRONG)), TEN),
+        (results_of(make_record(CASES["pays"])), TEN),  # other cases
     ],
-    ids=["no baseline", "not timed before", "ten processes", "other cases"],
 )
 def test_a_run_may_become_the_baseline(head: Results, baseline: Results | None) -> None:
     refuse_unacceptable(head, baseline)
 
 
 @pytest.mark.parametrize(
-    ("head", "error"),
+    ("head", "baseline", "error", "fact"),
     [
-        (results_of(make_record(CASES[0]), planned=9), Refusal),
-        (results_of(failed(CASES[0])), NotMeasuredError),
+        (results_of(ONE, planned=9), None, Refusal, "1 of its 9 cases"),
+        (results_of(failed()), None, NotMeasuredError, "no case of the run was measured"),
+        (results_of(ONE), TEN, Refusal, "timed 1 case in 10 processes.*--record-baseline"),
     ],
-    ids=["cut short", "nothing measured"],
+    ids=["cut short", "nothing measured", "one process instead of ten"],
 )
-def test_a_run_without_all_of_its_cases_is_not_accepted(
-    head: Results, error: type[Exception]
+def test_a_run_that_judges_less_is_not_accepted(
+    head: Results, baseline: Results | None, error: type[Refusal], fact: str
 ) -> None:
-    with pytest.raises(error):
-        refuse_unacceptable(head, None)
-
-
-def test_a_run_of_one_process_does_not_replace_a_baseline_of_ten() -> None:
-    with pytest.raises(Refusal, match="--record-baseline"):
-        refuse_unacceptable(results_of(make_record(CASES[0], (1.0,))), TEN)
+    with pytest.raises(error, match=fact):
+        refuse_unacceptable(head, baseline)
