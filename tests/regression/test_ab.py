@@ -1,0 +1,199 @@
+"""Two revisions side by side: the requests to the processes, and the changes of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from factories.compared_runs import failed, make_case, make_cases, make_latency, make_record
+
+from harness.cases import Planned
+from harness.records import Case, Measurement, NotMeasuredError, Record, Status
+from harness.regression import SCREENING_IN_TURN, ChangeKind, Comparison
+from harness.regression.ab import BASE, Bench, ab, time_against_base
+from harness.regression.revision import Checkout
+from harness.run.fleet import Job
+
+ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
+ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
+CHECKOUT = Checkout(
+    repository=Path("/here"), folder=Path("/there"), commit="abc", operators=frozenset()
+)
+Script = Callable[[Job], Record]
+
+
+@dataclass
+class Scripted(AbstractContextManager["Scripted"]):
+    """A fleet that answers by a script and notes its jobs."""
+
+    script: Script
+    asked: list[list[Job]] = field(default_factory=list)
+    info = SimpleNamespace(environment=None)
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def run(self, jobs: Sequence[Job], timeout_s: float) -> Iterator[Record]:
+        self.asked.append(list(jobs))
+        for job in list(jobs):
+            yield replace(self.script(job), case=job.case)
+
+
+def is_base(job: Job) -> bool:
+    return job.case.implementation.startswith(BASE)
+
+
+def is_timed(job: Job) -> bool:
+    return Measurement.LATENCY in job.measurements
+
+
+def right(job: Job, ratio: float = 1.0, **changes: Any) -> Record:
+    """Answer as a right implementation does."""
+    same = replace(job.case, implementation="two_pass")  # errors are made up by the name
+    return make_record(same, latency=make_latency((ratio,)) if is_timed(job) else None, **changes)
+
+
+def compared(
+    script: Script, *cases: Case, fresh: Script | None = None, lacks: Collection[str] = ()
+) -> tuple[Comparison, Any, Any]:
+    """Compare cases with a base of the same names; return the fleets, too."""
+    machine: Any = Scripted(script)
+    again: Any = Scripted(fresh or script)
+    bench = Bench(fleet=machine, make_fleet=lambda: again, checkout=CHECKOUT, timeout_s=1)
+    planned = [Planned(case, ASKED) for case in cases]
+    return ab(planned, lacks, bench, baseline_name="old", head_name="new"), machine, again
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
+    found, machine, again = compared(right, ONE, TWO)
+    exact, timed = machine.asked
+    assert [(job.case.implementation, job.case.shape) for job in exact] == [
+        ("base@two_pass", ONE.shape),
+        ("two_pass", ONE.shape),
+        ("base@two_pass", TWO.shape),
+        ("two_pass", TWO.shape),
+    ]
+    assert {job.measurements for job in exact} == {(Measurement.ERRORS, Measurement.MEMORY)}
+    in_turn = {"function": time_against_base, "options": CHECKOUT}
+    assert timed == [
+        Job(case, (Measurement.LATENCY,), SCREENING_IN_TURN, **in_turn) for case in (ONE, TWO)
+    ]
+    assert again.asked == []
+    assert (found.counts, found.failed, found.notes) == ({ChangeKind.UNCHANGED: 2}, False, ())
+
+
+def test_only_suspects_are_timed_again_each_time_in_a_fresh_process() -> None:
+    found, _, again = compared(
+        lambda job: right(job, 1.5 if job.case == TWO else 1.0), ONE, TWO, THREE
+    )
+    assert [[job.case for job in jobs] for jobs in again.asked] == [[TWO]] * 5
+    assert {job.budget.min_epochs for jobs in again.asked for job in jobs} == {12}
+    assert found.counts == {ChangeKind.SLOWER: 1, ChangeKind.UNCHANGED: 2}
+    assert found.failed
+
+
+def test_suspects_in_all_implementations_are_timed_again() -> None:
+    found, _, again = compared(lambda job: right(job, 1.5), *make_cases(36), fresh=right)
+    assert [len(jobs) for jobs in again.asked] == [36]  # refuted by the first process
+    assert not found.failed
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def wrong(job: Job, is_wrong: Callable[[Job], bool], status: Status = Status.WRONG) -> Record:
+    """Answer with a right result, but for some jobs."""
+    return right(job, status=status, reason="stale") if is_wrong(job) else right(job)
+
+
+def crashed_in_turn(job: Job) -> Record:
+    return failed(reason="it fell") if job.function is time_against_base else right(job)
+
+
+def one_byte_more(job: Job) -> Record:
+    found = right(job)
+    assert found.memory is not None
+    return replace(found, memory=replace(found.memory, peak_extra_bytes=8 if is_base(job) else 9))
+
+
+def inaccurate_and_faster(job: Job) -> Record:
+    return right(job, 0.5, status=Status.INACCURATE)
+
+
+@pytest.mark.parametrize(
+    ("script", "fresh", "kind", "metric", "fact"),
+    [
+        (partial(right, ratio=0.5), None, "faster", "latency", "50 % faster"),
+        (inaccurate_and_faster, None, "faster", "latency", "50 % faster"),
+        (partial(right, ratio=1.2), right, "inconclusive", "latency", "20 % slower"),
+        (
+            partial(right, ratio=1.5),
+            lambda job: failed(),
+            *("inconclusive", "latency", "only 0 of 5 processes"),
+        ),
+        (crashed_in_turn, None, "inconclusive", "latency", "it fell"),
+        (
+            lambda job: right(job) if is_base(job) else failed(status=Status.CRASHED),
+            None,
+            *("regressed", "status", "crashed now"),
+        ),
+        (one_byte_more, None, "regressed", "peak memory", "8 before, 9 now"),
+        # results of earlier calls, returned again: seen when a case is timed
+        (
+            partial(wrong, is_wrong=lambda job: job.function is time_against_base),
+            None,
+            *("regressed", "status", "stale"),
+        ),
+        (partial(wrong, is_wrong=is_timed), None, "unchanged", None, ""),
+    ],
+    ids=[
+        *("faster", "inaccurate", "not confirmed", "crash again", "crash in turn", "crash"),
+        *("memory", "head returns earlier results", "both return earlier results"),
+    ],
+)
+def test_the_change_of_a_case(
+    script: Script, fresh: Script | None, kind: str, metric: str | None, fact: str
+) -> None:
+    found, _, _ = compared(
+        lambda job: (right if job.case.shape == TWO.shape else script)(job), ONE, TWO, fresh=fresh
+    )
+    (change,) = (change for change in found.changes if change.case == ONE)
+    assert (change.kind, change.metric) == (kind, metric)
+    assert fact in change.reason
+
+
+@pytest.mark.parametrize(
+    ("is_wrong", "kind"), [(is_base, ChangeKind.IMPROVED), (lambda job: True, ChangeKind.UNCHANGED)]
+)
+def test_a_case_that_is_wrong_in_a_revision_is_not_timed(
+    is_wrong: Callable[[Job], bool], kind: ChangeKind
+) -> None:
+    found, machine, _ = compared(partial(wrong, is_wrong=is_wrong), ONE)
+    assert machine.asked[1] == []
+    assert found.counts == {kind: 1}
+    why = "latency of 1 case is not compared: neither right nor inaccurate in both"
+    assert found.notes == (why,)
+
+
+def test_a_case_only_in_head_is_run_and_never_fails() -> None:
+    lone = replace(THREE, implementation="mine")
+    script = partial(wrong, is_wrong=lambda job: job.case == lone)
+    found, machine, _ = compared(script, ONE, lone, lacks={"mine"})
+    assert [job.case for job in machine.asked[0] if job.case.shape == THREE.shape] == [lone]
+    (change,) = (change for change in found.changes if change.kind is ChangeKind.NEW)
+    assert change.reason == "in new only, wrong there: stale"
+    assert not found.failed
+
+
+def test_without_a_measured_case_the_comparison_is_refused() -> None:
+    with pytest.raises(NotMeasuredError, match="unsupported: not here"):
+        compared(lambda job: failed(status=Status.UNSUPPORTED, reason="not here"), ONE)

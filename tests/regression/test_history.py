@@ -1,0 +1,187 @@
+"""Histories: order, series, change points, and folders in which something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from factories.compared_runs import HERE, make_case, make_record, with_memory
+from factories.golden import assert_golden
+from factories.histories import (
+    ANOTHER,
+    URL,
+    commit_of,
+    history_of,
+    results_of_commit,
+    runs_of,
+    stored_history,
+    wavy,
+)
+
+from harness.records import Metric, NotMeasuredError, Refusal, Status
+from harness.regression import history as detector
+from harness.regression.history import (
+    TREND_METRICS,
+    History,
+    Series,
+    is_of,
+    read_history,
+    series_of,
+)
+from harness.report.changes import document_of_history
+from harness.report.document import terminal_lines
+from harness.store import Results
+
+CASE = make_case("c_recentred")
+SPEED, PEAK = TREND_METRICS["speed"], TREND_METRICS["peak-memory"]
+
+
+def series(runs: Sequence[Results], metric: Metric = SPEED) -> tuple[Series, ...]:
+    return series_of(history_of(*runs), metric).series
+
+
+def printed(history: History) -> str:
+    document = document_of_history(history, series_of(history, SPEED))
+    return "\n".join(line for line, _ in terminal_lines(document))
+
+
+# --- series and change points --------------------------------------------------------------------
+
+
+def test_a_slowdown_is_found_where_it_happened() -> None:
+    (found,) = series(runs_of(CASE, wavy((0.7, 10), (0.74, 10))))
+    (change,) = found.changes
+    assert (change.index, change.is_worse) == (10, True)
+    assert change.commits == f"{commit_of(9)[:10]}..{commit_of(10)[:10]}"
+    assert change.after / change.before == pytest.approx(0.7 / 0.74, rel=0.005)
+    assert change.first.commit_url == f"{URL}/commit/{commit_of(10)}"
+
+
+def one_slow_run() -> list[float]:
+    values = wavy((0.7, 20))
+    values[11] *= 1.3
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "changes"),
+    [
+        (wavy((0.7, 20)), []),
+        (one_slow_run(), []),
+        (wavy((0.7, 3), (0.9, 4)), []),  # too few runs
+        (wavy((0.7, 4), (0.9, 4)), [4]),
+        (wavy((0.7, 10), (0.74, 2)), [10]),
+        (wavy((0.7, 10), (0.703, 10)), []),
+        (wavy((0.74, 10), (0.7, 10), (0.8, 10)), [10, 20]),
+    ],
+)
+def test_a_series_changes_where_two_runs_or_more_leave_its_level(
+    values: list[float], changes: list[int]
+) -> None:
+    (found,) = series(runs_of(CASE, values))
+    assert [change.index for change in found.changes] == changes
+    assert [change.is_worse for change in found.changes][1:] == [True] * (len(changes) > 1)
+
+
+def test_the_spread_of_a_series_is_that_between_its_runs() -> None:
+    (found,) = series(runs_of(CASE, wavy((0.7, 20))))
+    assert found.spread == pytest.approx(0.004, abs=0.002)
+
+
+def test_exact_metrics_change_wherever_they_differ() -> None:
+    runs = [
+        results_of_commit(number, with_memory(make_record(CASE), peak_extra_bytes=peak))
+        for number, peak in enumerate((1000, 1000, 2000))
+    ]
+    (found,) = series(runs, PEAK)
+    (change,) = found.changes
+    assert (change.index, change.before, change.after, change.is_worse) == (2, 1000, 2000, True)
+
+
+STATUSES = [
+    results_of_commit(number, make_record(CASE, (0.7,), status=status))
+    for number, status in enumerate((Status.OK, Status.OK, Status.WRONG))
+]
+MOVED = [*runs_of(CASE, wavy((0.7, 4))), *runs_of(CASE, wavy((0.9, 5)), environment=ANOTHER)]
+NATIVE = runs_of(make_case("native"), (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("runs", "metric", "lengths"),
+    [
+        (MOVED, "speed", [4, 5]),
+        (MOVED, "peak-memory", [9]),
+        (STATUSES, "speed", [2, 1]),
+        (NATIVE, "speed", []),
+        (NATIVE, "time", [2]),
+    ],
+    ids=[
+        *("another machine", "memory is the same on every CPU", "a wrong result"),
+        *("no speed against itself", "but a time"),
+    ],
+)
+def test_comparable_runs_of_a_case_are_a_series(
+    runs: list[Results], metric: str, lengths: list[int]
+) -> None:
+    assert [len(found.runs) for found in series(runs, TREND_METRICS[metric])] == lengths
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_match"),
+    [("c_rec", True), ("c_*/forward/*", True), ("forward", True), ("c_*/backward/*", False)],
+)
+def test_cases_are_chosen_by_text_or_pattern(pattern: str, is_match: bool) -> None:
+    is_wanted = is_of(pattern)
+    assert is_wanted is not None
+    assert is_wanted(CASE) is is_match
+
+
+def test_trends_read_as_in_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = runs_of(CASE, wavy((0.7, 10), (0.74, 10)))
+    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ANOTHER, first=20)
+    texts = [printed(history_of(*runs, *few))]
+    monkeypatch.setattr(detector, "find_spec", lambda name: None)  # it is not installed
+    texts.append(printed(history_of(*runs)))
+    assert_golden("\n\n".join(texts), Path(__file__).parent / "golden/history.txt")
+
+
+# --- folders -------------------------------------------------------------------------------------
+
+RECORD = make_record(CASE, (0.7,))
+
+
+def test_runs_are_in_the_order_of_their_commits(tmp_path: Path) -> None:
+    days = ((2, 31), (0, 30), (1, 29))
+    stored_history(tmp_path, *(results_of_commit(n, RECORD, start_days=day) for n, day in days))
+    commits = [run.run.git_commit for run in read_history(tmp_path).runs]
+    assert commits == [commit_of(number) for number in range(3)]
+
+
+def test_files_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path: Path) -> None:
+    early = results_of_commit(5, RECORD, start_days=1)
+    stored_history(tmp_path, *runs_of(CASE, (0.7, 0.7)), early)
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
+    (tmp_path / "left.jsonl").write_text("{}\n")
+    (tmp_path / "same.parquet").write_bytes((tmp_path / "run000.parquet").read_bytes())
+    found = read_history(tmp_path)
+    assert [run.path.name for run in found.runs] == [f"run00{n}.parquet" for n in (0, 1, 5)]
+    torn, same, left, clock = found.notes
+    assert "torn.parquet: not a readable results file" in torn
+    assert same == "left out: same.parquet holds the same measurements as run000.parquet"
+    assert left == "left out: 1 unfinished run, such as left.jsonl; continue with --resume"
+    assert clock == "run005.parquet: started before its commit was made, so a clock was wrong"
+
+
+def test_one_run_is_a_history(tmp_path: Path) -> None:
+    history = read_history(stored_history(tmp_path, *runs_of(CASE, (0.7,))))
+    (found,) = series_of(history, SPEED).series
+    assert (len(found.runs), found.changes, found.spread) == (1, (), None)
+    assert history.runs[0].results.environments.keys() == {HERE.fingerprint}
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="no such folder"):
+        read_history(tmp_path / "none")
+    with pytest.raises(NotMeasuredError, match="holds no results file"):
+        read_history(tmp_path)
