@@ -1,22 +1,29 @@
-"""The file that a workload is written in, and the workloads that come with the package.
+"""Workloads: the file that one is written in, one implementation for it, a choice per shape.
 
 tests/cases/test_sweep_files.py tests the reader.
 """
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
-from factories.choice_records import choices_among, ran
-
-from harness.cases import Planned, expand, load_preset
-from harness.records import Direction
-from harness.records.refusal import Refusal
-from harness.selection.workload import (
-    choose_for_workload,
-    find_workload,
-    workload_names,
+from factories.choice_records import (
+    LARGE,
+    OTHER_MACHINE,
+    SMALL,
+    call,
+    choices_among,
+    failed,
+    ran,
+    workload_choice,
+    workload_choices,
 )
+
+from harness.cases import expand, load_preset
+from harness.records import Direction, NotComparableError, Record, Refusal, Status
+from harness.selection import Decider
+from harness.selection.workload import Call, choose_for_workload, find_workload, workload_names
 
 GOOD = """
 [[calls]]
@@ -27,71 +34,57 @@ count = 24
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "work.toml"
-    path.write_text(GOOD, encoding="utf-8")
-    return path
-
-
-def test_a_workload_is_read(path: Path) -> None:
-    (call,) = find_workload(str(path)).calls
-    assert (call.shape, call.count, call.direction) == ((64, 768), 24, Direction.FORWARD)
-
-
-@pytest.mark.parametrize(
-    ("line", "instead", "place"),
-    [
-        ("count = 24", "count = -3", " calls[0].count: "),
-        ('dtype = "float32"', "", " calls[0].dtype: missing"),
-        ("count = 24", "cuont = 24", " calls[0].cuont: unknown key; did you mean 'count'?"),
-    ],
-)
-def test_a_mistake_is_named_with_its_key(path: Path, line: str, instead: str, place: str) -> None:
-    path.write_text(GOOD.replace(line, instead))
-    with pytest.raises(Refusal) as refused:
-        find_workload(str(path))
-    assert str(refused.value).startswith(f"{path}:{place}")
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("text", ["", "description = 'none'", "calls = []"])
-def test_a_file_without_calls_is_refused(path: Path, text: str) -> None:
-    path.write_text(text)
-    with pytest.raises(Refusal, match=r"calls: (missing|needs at least one value)"):
-        find_workload(str(path))
-
-
-@pytest.mark.parametrize("name", ["gone.toml", "work/gone"])
-def test_a_name_that_looks_like_a_path_is_one(name: str) -> None:
-    with pytest.raises(Refusal, match=f"{name}: cannot be read: No such file"):
-        find_workload(name)
-
-
 def test_a_file_takes_precedence_over_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("gpt2_xl").write_text(GOOD)
-    assert find_workload("gpt2_xl").calls[0].count == 24
+    (found,) = find_workload("gpt2_xl").calls
+    assert (found.shape, found.count, found.direction) == ((64, 768), 24, Direction.FORWARD)
 
 
-def models() -> tuple[Planned, ...]:
-    """Cases of the preset for native alone."""
-    sweep = load_preset("models").with_axes({"implementations": ("native",)})
-    return expand(
-        sweep,
-        implementations={},
-        names={"layout": ("contiguous", "transposed")},
-        devices={"cpu": None},
-    )
+MISTAKES = [
+    ("count = 24", "count = -3", "calls[0].count: "),
+    ('dtype = "float32"', "", "calls[0].dtype: missing"),
+    ("count = 24", "cuont = 24", "calls[0].cuont: unknown key; did you mean 'count'?"),
+    (GOOD, "", "calls: missing"),
+    (GOOD, "calls = []", "calls: needs at least one value"),
+]
+
+
+@pytest.mark.parametrize(("line", "instead", "place"), MISTAKES)
+def test_a_mistake_is_named_with_its_key(
+    tmp_path: Path, line: str, instead: str, place: str
+) -> None:
+    path = tmp_path / "work.toml"
+    path.write_text(GOOD.replace(line, instead))
+    with pytest.raises(Refusal) as refused:
+        find_workload(str(path))
+    assert str(refused.value).startswith(f"{path}: {place}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gone.toml", "gone.toml: cannot be read: No such file"),
+        ("work/gone", "work/gone: cannot be read: No such file"),
+        ("gpt2_x", "no workload named 'gpt2_x'; .*did you mean 'gpt2_xl'"),
+    ],
+)
+def test_a_name_that_looks_like_a_path_is_one(name: str, why: str) -> None:
+    with pytest.raises(Refusal, match=why):
+        find_workload(name)
 
 
 @pytest.mark.parametrize("name", workload_names())
 def test_a_run_of_the_preset_models_holds_every_call(name: str) -> None:
     workload = find_workload(name)
+    sweep = load_preset("models").with_axes({"implementations": ("native",)})
+    layouts = {"layout": ("contiguous", "transposed")}
+    planned = expand(sweep, implementations={}, names=layouts, devices={"cpu": None})
     shapes = {call.shape for call in workload.calls}
-    cases = [planned.case for planned in models() if planned.case.shape in shapes]
+    cases = [row.case for row in planned if row.case.shape in shapes]
     records = [replace(ran("native", 1.0), case=case) for case in cases]
     (choice,) = choose_for_workload(workload, choices_among(*records))
     assert choice.missing == ()
@@ -103,3 +96,105 @@ def test_a_transformer_has_two_calls_per_layer_and_one_more() -> None:
     assert counts["bert_base"] == [2 * 12 + 1]
     assert counts["gpt2_xl"] == [2 * 48 + 1]
     assert counts["gpt2_xl_generation"] == [97, 97 * 255]
+
+
+# --- one implementation for all calls -------------------------------------------------------------
+
+
+def both(name: str, small: float, large: float, **axes: object) -> list[Record]:
+    """Records of two shapes, with the time of each over that of native."""
+    return [ran(name, small, shape=SMALL, **axes), ran(name, large, shape=LARGE, **axes)]
+
+
+NATIVE = both("native", 1.0, 1.0)
+CALLS = [call(SMALL), call(LARGE)]
+ON_LARGE, ON_CUDA = both("large", 3.0, 0.5), ran("native", 1.0, shape=SMALL, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("best", "decider", "counts", "records"),
+    [
+        ("native", Decider.TIME, (1000, 1), ON_LARGE),
+        ("large", Decider.TIME, (1, 1000), ON_LARGE),
+        # ineligible for one call: wrong, timed in one epoch, not measured
+        *(
+            ("native", Decider.ONLY, (1, 1), [ran("quick", 0.1, shape=SMALL), *large])
+            for large in (
+                [ran("quick", 0.5, shape=LARGE, status=Status.WRONG)],
+                [ran("quick", 585.0, interval=(0.0, inf), shape=LARGE)],
+                [],
+            )
+        ),
+        # totals are ranked as times of one scenario are
+        ("native", Decider.ACCURACY, (1, 1), both("other", 0.99, 0.99, error_ulp=5.0)),
+        (
+            *("native", Decider.ESTIMATE, (1, 1)),
+            both("other", 2.0, 2.0, interval=(0.82, 4.9), error_ulp=0.5),
+        ),
+    ],
+)
+def test_one_candidate_has_to_serve_all_calls(
+    best: str, decider: Decider, counts: tuple[int, int], records: list[Record]
+) -> None:
+    calls = [call(shape, count) for shape, count in zip((SMALL, LARGE), counts, strict=True)]
+    choice = workload_choice(calls, *NATIVE, *records)
+    assert choice.best is not None
+    assert (choice.best.label, choice.ranking.decider) == (best, decider)
+
+
+def test_if_no_candidate_serves_all_a_choice_per_shape_may() -> None:
+    quick = [ran("quick", 0.5, shape=SMALL), failed("quick", Status.CRASHED, shape=LARGE)]
+    native = [failed("native", Status.CRASHED, shape=SMALL), ran("native", 1.0, shape=LARGE)]
+    choice = workload_choice(CALLS, *quick, *native)
+    assert choice.best is None
+    assert choice.per_shape_s is not None
+
+
+def test_a_choice_per_shape_takes_the_time_of_the_best_of_each() -> None:
+    choice = workload_choice([call(SMALL, 1000), call(LARGE, 1)], *NATIVE, *ON_LARGE)
+    costs = [own.best.cost.value for _, own in choice.calls if own.best and own.best.cost]
+    assert choice.per_shape_s is not None
+    assert choice.per_shape_s.value == pytest.approx(1000 * costs[0] + costs[1])
+    assert choice.native_s is not None
+    assert choice.native_s.value == pytest.approx(1000 * costs[0] + 2 * costs[1])
+
+
+# --- which calls the run holds --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("absent", [call((5, 7), 10), call(SMALL, 10, device="cuda")])
+def test_a_call_that_the_run_does_not_hold_is_missing(absent: Call) -> None:
+    choice = workload_choice([call(SMALL, 30), absent], *NATIVE)
+    assert (choice.covered, choice.missing) == ((30, 40), (absent,))
+
+
+def test_each_device_and_machine_has_its_own_choice() -> None:
+    there = ran("native", 1.0, shape=SMALL, environment=OTHER_MACHINE.fingerprint)
+    found = workload_choices([call(SMALL)], *NATIVE, ON_CUDA, there)
+    assert [choice.device for choice in found] == ["cpu", "cuda", "cpu"]
+    # a call of one device belongs to that device
+    calls = [call(SMALL, 3, device="cpu"), call(SMALL, 4, device="cuda")]
+    found = workload_choices(calls, *NATIVE, ON_CUDA)
+    assert [choice.covered for choice in found] == [(3, 3), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("records", "error", "why"),
+    [
+        (both("native", 1.0, 1.0, dtype="float64"), NotComparableError, "8x768 float32 forward"),
+        (
+            [*NATIVE, ran("native", 1.0, shape=SMALL, threads=4)],
+            *(Refusal, "2 scenarios of the run; add to the call threads = 1 or 4"),
+        ),
+    ],
+)
+def test_a_workload_that_matches_no_scenario_or_two_is_refused(
+    records: list[Record], error: type[Refusal], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        workload_choices([call(SMALL)], *records)
+
+
+def test_a_setting_tells_two_scenarios_apart() -> None:
+    twice = [*NATIVE, ran("native", 1.0, shape=SMALL, threads=4)]
+    assert workload_choice([call(SMALL, threads=4)], *twice).covered == (1, 1)
