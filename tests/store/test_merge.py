@@ -20,11 +20,15 @@ ALL = tuple(make_record(record.case, HERE) for record in make_results(9).records
 
 
 def shard(
-    number: int, records: Sequence[Record], *, missing: int = 0, environment: Environment = HERE
+    number: int | str,
+    records: Sequence[Record],
+    *,
+    missing: int = 0,
+    environment: Environment = HERE,
 ) -> Results:
     """Return the results of a shard that planned ``missing`` more cases than it has."""
     run = make_run(
-        name=f"part{number}",
+        name=f"part{number}" if isinstance(number, int) else number,
         planned=len(records) + missing,
         command=f"layernorm-bench run --shard {number}/3",
         environment=environment.fingerprint,
@@ -108,16 +112,42 @@ def test_a_merged_file_can_be_merged_again(tmp_path: Path) -> None:
     assert len(ids(results.records)) == 9
 
 
-def test_different_results_of_a_case_are_refused_by_name(tmp_path: Path) -> None:
-    other = replace(ALL[0], reason="measured again")
-    paths = [stored(tmp_path, shard(0, ALL[:3])), stored(tmp_path, shard(1, [other, *ALL[3:]]))]
-    with pytest.raises(StoreError) as caught:
-        merge(paths, RUN, tmp_path / "whole.parquet")
-    assert str(caught.value) == (
-        "measured twice in one environment, with different results: "
-        f"1 case in {paths[0]} and {paths[1]}; leave out one file of each pair"
-    )
-    assert not (tmp_path / "whole.parquet").exists()
+LATER = replace(HERE, git_commit="f" * 40, git_dirty=True)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "fact"),
+    [
+        (
+            (shard(0, ALL[:3]), shard(1, [replace(ALL[0], reason="measured again"), *ALL[3:]])),
+            StoreError,
+            "measured twice in one environment, with different results: 1 case in part0.parquet "
+            "and part1.parquet; leave out one file of each pair",
+        ),
+        (
+            (shard(0, ALL[:3]), shard(1, ALL[3:], environment=LATER)),
+            StoreError,
+            "part0.parquet is of 0123456789ab and part1.parquet of ffffffffffff with changes, in "
+            f"one environment ({HERE.fingerprint})",
+        ),
+        ((shard(0, ()),), NotMeasuredError, "the files hold no record: nothing was measured"),
+        ((shard(0, ALL), shard("whole", ALL)), StoreError, "whole.parquet exists; choose another"),
+    ],
+    ids=["two results of a case", "two revisions", "no record", "an existing file"],
+)
+def test_what_disagrees_is_refused_by_name(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    parts: Sequence[Results],
+    error: type[Exception],
+    fact: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = [stored(Path(), part) for part in parts]
+    with pytest.raises(error) as caught:
+        merge(paths, RUN, Path("whole.parquet"))
+    assert str(caught.value).startswith(fact)
+    assert {*Path().iterdir()} == {*paths}
 
 
 def test_a_case_may_have_a_record_in_each_environment(tmp_path: Path) -> None:
@@ -133,28 +163,6 @@ def test_a_case_may_have_a_record_in_each_environment(tmp_path: Path) -> None:
         HERE.fingerprint,
         there.fingerprint,
     }
-
-
-def test_two_revisions_in_one_environment_are_refused(tmp_path: Path) -> None:
-    later = replace(HERE, git_commit="f" * 40)
-    paths = [
-        stored(tmp_path, shard(0, ALL[:3])),
-        stored(tmp_path, shard(1, ALL[3:], environment=later)),
-    ]
-    with pytest.raises(StoreError, match=r"part0.*of 0123456789ab and .*part1.*of ffffffffffff"):
-        merge(paths, RUN, tmp_path / "whole.parquet")
-
-
-def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
-    path = stored(tmp_path, shard(0, ALL))
-    with pytest.raises(StoreError, match="exists; choose another --out"):
-        merge([path], RUN, path)
-
-
-def test_files_without_records_are_nothing_measured(tmp_path: Path) -> None:
-    path = stored(tmp_path, shard(0, ()))
-    with pytest.raises(NotMeasuredError, match="hold no record"):
-        merge([path], RUN, tmp_path / "whole.parquet")
 
 
 def test_a_damaged_file_is_named_and_nothing_is_written(tmp_path: Path) -> None:

@@ -1,0 +1,245 @@
+"""A journal keeps every finished case, through a kill, a full disk and a second run."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.stored import BARE, FULL, RESULTS, RUN, same
+
+from harness.records import Status
+from harness.store import (
+    Journal,
+    StoreError,
+    located_entries,
+    read,
+    read_journal,
+    records_at,
+    to_plain,
+    write,
+)
+from harness.store import journal as module
+
+TORN = b'{"Record": {"case"'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A journal of one record."""
+    with Journal(tmp_path / "new" / "results.jsonl") as journal:
+        journal.add(BARE)
+    return tmp_path / "new" / "results.jsonl"
+
+
+# --- what is kept --------------------------------------------------------------------------------
+
+
+def test_the_last_entry_of_a_case_counts_as_soon_as_it_is_added(path: Path) -> None:
+    assert read_journal(path).records == (BARE,)
+    later = replace(BARE, status=Status.OK)
+    with Journal(path) as journal:
+        journal.add(RUN)
+        journal.add(later)
+        found = read_journal(path)  # the journal is still open
+        assert (found.records, found.runs) == ((later,), (RUN,))
+
+
+def test_a_record_is_read_where_its_line_begins(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with Journal(path) as journal:
+        offsets = [journal.add(entry) for entry in (RUN, FULL)]
+    with path.open("ab") as torn:
+        torn.write(TORN)
+    with Journal(path) as journal:
+        offsets.append(journal.add(BARE))
+        assert same([*records_at(path, reversed(offsets[1:]))], [BARE, FULL])
+    assert [offset for offset, _ in located_entries(path)] == offsets
+    for wrong, why in (
+        (offsets[0], f"no record at byte {offsets[0]}"),
+        (offsets[1] + 1, f"the line at byte {offsets[1] + 1} is damaged"),
+    ):
+        with pytest.raises(StoreError, match=why):
+            list(records_at(path, [wrong]))
+
+
+# --- a kill --------------------------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_skipped_and_replaced_by_the_next(path: Path) -> None:
+    first = path.stat().st_size
+    with Journal(path) as journal:
+        journal.add(FULL)
+    whole = path.read_bytes()
+    for length in range(first, len(whole), 97):
+        path.write_bytes(whole[:length])
+        assert read_journal(path).records == (BARE,)
+    with Journal(path) as journal:
+        journal.add(FULL)
+    assert same(read_journal(path).records, (BARE, FULL))
+
+
+def test_a_journal_that_is_one_torn_line_begins_again(path: Path) -> None:
+    path.write_bytes(TORN)
+    with Journal(path) as journal:
+        journal.add(BARE)
+    assert read_journal(path).records == (BARE,)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(TORN, b"", b"[]", b"{}", b"3", b"null", b"\xff\xfe\x00", b'{"Something": {}}'),
+        *(b'{"Record": {}}', b'{"Record": null}', b'{"Record": 3}', b'{"Record": "text"}'),
+        b'{"Record": {}, "Run": {}}',
+        *(
+            json.dumps({"Record": to_plain(BARE) | {field: None}}).encode()
+            for field in ("case", "environment", "status")  # where there must be a value
+        ),
+    ],
+)
+def test_a_damaged_line_in_the_middle_is_refused_with_its_number(path: Path, damage: bytes) -> None:
+    line = path.read_bytes()
+    path.write_bytes(line + damage + b"\n" + line)
+    with pytest.raises(StoreError, match=r"results\.jsonl: line 2 is damaged"):
+        read_journal(path)
+
+
+def test_a_missing_journal_is_named(path: Path) -> None:
+    with pytest.raises(StoreError, match=r"gone\.jsonl: cannot be read: No such file"):
+        read_journal(path.with_name("gone.jsonl"))
+
+
+# --- a second run --------------------------------------------------------------------------------
+
+
+def test_a_journal_is_written_by_one_run_at_a_time(path: Path) -> None:
+    with Journal(path) as journal:
+        with pytest.raises(StoreError) as caught:
+            Journal(path)
+        assert str(caught.value) == (
+            f"{path}: another run is writing it; wait for its end, or choose another --out"
+        )
+        journal.add(FULL)
+        assert journal.note is None
+    Journal(path).close()
+    assert len(read_journal(path).records) == 2
+
+
+def test_a_journal_that_is_removed_as_it_is_opened_is_not_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = module.fcntl.flock
+
+    def end_of_another(*arguments: object) -> None:
+        path.unlink()
+        lock(*arguments)
+
+    monkeypatch.setattr(module.fcntl, "flock", end_of_another)
+    with pytest.raises(StoreError, match="another run is writing it"):
+        Journal(path)
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_where_files_cannot_be_locked_a_run_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_locks: bool
+) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if has_locks:
+        monkeypatch.setattr(module.fcntl, "flock", unknown)
+    else:
+        monkeypatch.setattr(module, "fcntl", None)  # Windows
+    with Journal(path) as journal:
+        assert journal.note is not None
+        assert f"{path}: files cannot be locked here" in journal.note
+
+
+# --- a full disk ---------------------------------------------------------------------------------
+
+
+class Limited(io.FileIO):
+    """A file that takes ``room`` bytes in all, and then as much of a write as fits."""
+
+    room = 0
+
+    def write(self, data: Any, /) -> int:
+        left = self.room - os.fstat(self.fileno()).st_size
+        if left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(bytes(data)[:left])
+
+
+def fill_disk_after(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Let no file that is opened for appending from now on grow beyond ``room`` bytes."""
+    real = Path.open
+
+    def limited(path: Path, mode: str = "r", *arguments: Any, **more: Any) -> Any:
+        if mode != "ab":
+            return real(path, mode, *arguments, **more)
+        file = Limited(path, "a")
+        file.room = room
+        return io.BufferedWriter(file)
+
+    monkeypatch.setattr(Path, "open", limited)
+
+
+def fill_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("room", [0, 1, 1000, 5000])
+def test_a_disk_that_fills_under_a_journal_tears_its_last_line_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    fill_disk_after(monkeypatch, room + path.stat().st_size)
+    with Journal(path) as journal, pytest.raises(StoreError, match=r"No space .*kept.*--resume"):
+        journal.add(FULL)
+    monkeypatch.undo()
+    assert read_journal(path).records == (BARE,)
+    with Journal(path) as journal:
+        journal.add(FULL)
+    assert same(read_journal(path).records, (BARE, FULL))
+
+
+def test_a_disk_that_fills_at_the_last_moment_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(path) as journal:
+        monkeypatch.setattr(os, "fsync", fill_disk)
+        with pytest.raises(StoreError, match=r"No space left.*kept.*--resume"):
+            journal.add(FULL)
+    assert BARE in read_journal(path).records
+
+
+@pytest.mark.parametrize("room", [0, 1, 1000, 20_000, None])
+def test_a_disk_that_fills_under_parquet_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int | None
+) -> None:
+    path = tmp_path / "results.parquet"
+    write(RESULTS, path)
+    if room is None:
+        monkeypatch.setattr(os, "fsync", fill_disk)
+    else:
+        fill_disk_after(monkeypatch, room)
+    with pytest.raises(StoreError, match="No space left"):
+        write(replace(RESULTS, records=RESULTS.records * 2), path)
+    monkeypatch.undo()
+    assert same(read(path), RESULTS)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_below_a_file_nothing_can_be_written(tmp_path: Path) -> None:
+    """Nobody can write there, not even root."""
+    (tmp_path / "file").write_text("a file, no folder", encoding="utf-8")
+    path = tmp_path / "file" / "results"
+    for open_file in (Journal, partial(write, RESULTS)):
+        with pytest.raises(StoreError, match=f"{path}: cannot be written: "):
+            open_file(path)

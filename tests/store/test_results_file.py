@@ -1,0 +1,279 @@
+"""A results file is written in one step, read back, and refused if it is damaged or foreign."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from factories.stored import BARE, FULL, RESULTS, RUN, results, same
+from hypothesis import given, settings
+
+from harness.records import Arm, Record
+from harness.store import (
+    SCHEMA_VERSION,
+    Journal,
+    Results,
+    StoreError,
+    from_plain,
+    read,
+    read_journal,
+    record_schema,
+    to_plain,
+    write,
+    writing,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A results file."""
+    write(RESULTS, tmp_path / "results.parquet")
+    return tmp_path / "results.parquet"
+
+
+def without_samples(record: Record) -> Record:
+    return replace(
+        record,
+        latency=record.latency and replace(record.latency, arms=()),
+        cold=record.cold and replace(record.cold, arms=()),
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(results)
+def test_results_are_read_back_from_both_formats(
+    tmp_path_factory: pytest.TempPathFactory, wanted: Results
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "round_trip.parquet"
+    write(wanted, path)
+    assert same(read(path), wanted)
+    bare = tuple(map(without_samples, wanted.records))
+    assert same(read(path, samples=False), replace(wanted, records=bare))
+    path = path.with_suffix(".jsonl")
+    path.unlink(missing_ok=True)
+    with Journal(path) as journal:
+        for entry in (*wanted.environments.values(), *wanted.runs, *wanted.records):
+            journal.add(entry)
+    last = {record.case.id: record for record in wanted.records}
+    assert same(read_journal(path), replace(wanted, records=tuple(last.values())))
+
+
+def test_only_the_samples_can_be_left_out(path: Path) -> None:
+    assert same(read(path, samples=False).records, (without_samples(FULL), BARE))
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ({}, None),
+        ({"planned": 3}, "2 of its 3 cases are there"),
+        ({"wall_s": None}, "2 of its 2 cases are there"),
+        (None, None),
+    ],
+)
+def test_a_run_without_an_end_or_with_cases_left_is_unfinished(
+    run: dict[str, Any] | None, why: str | None
+) -> None:
+    runs = () if run is None else (replace(RUN, **run),)
+    assert replace(RESULTS, runs=runs).why_unfinished == why
+
+
+# --- files that are refused ----------------------------------------------------------------------
+
+
+def holding(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def rewritten(change: Callable[[pa.Table], pa.Table], **texts: str) -> Callable[[Path], object]:
+    """Return a function that changes a results file to what another program would have written."""
+
+    def rewrite(path: Path) -> None:
+        metadata = pq.read_metadata(path).metadata
+        named = {f"layernorm_bench_{name}".encode(): text for name, text in texts.items()}
+        changed = change(pq.read_table(path)).replace_schema_metadata(metadata | named)
+        pq.write_table(changed, path)
+
+    return rewrite
+
+
+def in_place_of(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+def unchanged(table: pa.Table) -> pa.Table:
+    return table
+
+
+def splendid(table: pa.Table) -> pa.Table:
+    column = table.schema.get_field_index("status")
+    return table.set_column(column, "status", pa.array(["splendid", "ok"]))
+
+
+FOREIGN = pa.table({name: [1] for name in "abcdefgh"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fact"),
+    [
+        *((holding(content), "not a readable results file, or damaged")
+          for content in (b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000)),
+        (Path.unlink, "no such file; make one with `layernorm-bench run`"),
+        (lambda path: in_place_of(path, Path.mkdir), "not a readable results file"),
+        (lambda path: pq.write_table(FOREIGN, path),
+         "a table with the columns a, b, c, d, e, f and 2 more, not the records of a run"),
+        (lambda path: pq.write_table(FOREIGN.select([0, 1, 2, 3, 4, 5]), path),
+         "a table with the columns a, b, c, d, e, f, not the records of a run"),
+        *((rewritten(unchanged, schema=version), f"has schema version {version}, this")
+          for version in ("4", str(SCHEMA_VERSION + 1), "", "six")),
+        (rewritten(lambda table: table.drop_columns(["status"])),
+         "not records of this schema: ValueError('status: "),
+        (rewritten(splendid), "not records of this schema: ValueError(\"status: "),
+        (rewritten(lambda table: table.slice(1)), "damaged: its contents do not match"),
+    ],
+)  # fmt: skip
+def test_another_file_is_refused_with_what_it_is(
+    path: Path, spoil: Callable[[Path], object], fact: str
+) -> None:
+    spoil(path)
+    with pytest.raises(StoreError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}: {fact}")
+
+
+@pytest.mark.parametrize("name", ["runs", "environments"])
+@pytest.mark.parametrize("text", ["{", "3", "null", "[]", "[3]", '{"a": 3}', ""])
+def test_foreign_metadata_is_refused(path: Path, name: str, text: str) -> None:
+    rewritten(unchanged, **{name: text})(path)
+    with pytest.raises(StoreError, match=str(path)):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": 3}, {"calls_per_sample": "three"}, {"wall_s": [["list"]]}, {"epochs": {}}],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused(change: dict[str, object]) -> None:
+    assert FULL.latency is not None
+    with pytest.raises(ValueError, match="should be"):
+        from_plain(Arm, to_plain(FULL.latency.arms[0]) | change)
+
+
+def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
+    whole = path.read_bytes()
+    for length in range(0, len(whole), len(whole) // 20):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreError):
+            read(path)
+
+
+def read_or_refusal(path: Path) -> Results | str:
+    """Return what a file holds, or why it is not read."""
+    try:
+        return read(path)
+    except StoreError as error:
+        return str(error)
+
+
+def test_a_flipped_bit_is_refused_by_name_or_changes_nothing(path: Path) -> None:
+    whole, refused = path.read_bytes(), 0
+    positions = range(0, len(whole), 397)  # a prime, so that every bit of a byte has its turn
+    for position in positions:
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        found = read_or_refusal(path)
+        assert str(path) in found if isinstance(found, str) else same(found, RESULTS)
+        refused += isinstance(found, str)
+    assert refused > len(positions) // 2 > 20
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def test_a_results_file_is_written_by_one_process_at_a_time(path: Path) -> None:
+    with writing(path, RESULTS.runs, RESULTS.environments) as first:
+        with pytest.raises(StoreError, match="another run is writing it"):
+            write(RESULTS, path)
+        first.add(BARE)
+    assert read(path).records == (BARE,)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_results_file_makes_its_folder(tmp_path: Path) -> None:
+    write(RESULTS, tmp_path / "new" / "folder" / "results.parquet")
+    assert same(read(tmp_path / "new" / "folder" / "results.parquet"), RESULTS)
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe.parquet", tmp_path / "folder.parquet"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(StoreError, match="not a regular file"):
+            write(RESULTS, path)
+    assert pipe.is_fifo()
+    assert set(tmp_path.iterdir()) == {pipe, folder}
+
+
+def test_results_behind_a_link_are_replaced_there(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "mine.parquet").symlink_to("elsewhere/first.parquet")
+    for _ in range(2):
+        write(RESULTS, tmp_path / "mine.parquet")
+    assert (tmp_path / "mine.parquet").is_symlink()
+    assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["first.parquet"]
+    assert same(read(tmp_path / "elsewhere/first.parquet"), RESULTS)
+
+
+def test_a_reason_that_is_not_valid_text_does_not_lose_the_run(path: Path) -> None:
+    # a message may hold the lone surrogates that Python makes of undecodable file names
+    write(replace(RESULTS, records=(replace(BARE, reason="no file \udcff.py"),)), path)
+    assert read(path).records[0].reason == r"no file \udcff.py"
+
+
+# --- the schema ----------------------------------------------------------------------------------
+
+
+def leaves(columns: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[tuple[str, pa.Field]]:
+    """Every field of the schema, those inside structs and lists too."""
+    for field in columns:
+        name = f"{prefix}{field.name}"
+        yield name, field
+        inner = field.type
+        while pa.types.is_list(inner):
+            inner = inner.value_type
+        if pa.types.is_struct(inner):
+            yield from leaves(inner, f"{name}.")
+
+
+FIELDS = dict(leaves(record_schema()))
+UNITS = {"_s": b"second", "_bytes": b"byte", "_ulp": b"ulp", "_ratio": b"1"}
+UNITS |= {"_w": b"watt", "_hz": b"hertz", "_c": b"degree Celsius"}
+
+
+def test_every_field_is_described_with_the_unit_that_its_name_ends_in(path: Path) -> None:
+    for name, field in FIELDS.items():
+        assert field.metadata[b"description"], f"{name} has no text under it in harness/records"
+        unit = next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), None)
+        assert field.metadata.get(b"unit") == unit, name
+    assert {field.metadata.get(b"unit") for field in FIELDS.values()} == {*UNITS.values(), None}
+    # they are in the file for readers without layernorm-bench
+    case = pq.read_schema(path).field("case").type
+    assert case.field("seed").metadata[b"description"] == b"Seed of the inputs."
+
+
+def test_only_what_may_be_none_may_be_null() -> None:
+    names = ("errors", "case", "case.eps", "warnings")
+    assert [FIELDS[name].nullable for name in names] == [True, False, False, False]
