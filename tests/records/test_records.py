@@ -1,30 +1,19 @@
-"""Cases and environments: stable ids, derived shapes, one fingerprint per machine."""
+"""Cases and environments: stable ids, derived shapes, one fingerprint per machine; errors."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from enum import StrEnum
+from math import inf, nan
 
 import pytest
+from factories.compared_runs import make_case, make_record
+from factories.results_factory import make_environment
 
-from harness.records import Affine, Autograd, Case, Direction, Environment, Gpu, Mode
+from harness.records import Affine, Case, Direction, Environment, Mode, Record
 
 CASE = Case(implementation="native", shape=(8, 64))
-
-ENVIRONMENT = Environment(
-    cpu="Some CPU",
-    cpu_count=2,
-    cpu_capability="AVX2",
-    memory_bytes=1 << 33,
-    platform="Linux",
-    python="3.11.7",
-    packages=(("numpy", "2.4.6"), ("torch", "2.13.0")),
-    compiler="g++ 12",
-    gpus=(),
-    nvml="NVML unavailable: no driver",
-    git_commit="1" * 40,
-    git_dirty=False,
-    load_average=0.1,
-)
+ENVIRONMENT = make_environment()
 
 
 @pytest.mark.parametrize(
@@ -67,32 +56,22 @@ def test_an_id_never_changes(case: Case, golden: str) -> None:
     assert case.id == golden
 
 
+def other_values(value: object) -> list[object]:
+    if isinstance(value, StrEnum):
+        return [member for member in type(value) if member is not value]
+    if isinstance(value, tuple):
+        return [(64, 8), (8, 8, 8)]
+    return [value + 1 if isinstance(value, int | float) else f"other_{value}"]
+
+
 def test_every_field_of_a_case_shows_in_its_id() -> None:
-    changes: list[dict[str, object]] = [
-        {"implementation": "welford"},
-        {"mode": Mode.COMPILED},
-        {"shape": (64, 8)},
-        {"shape": (8, 8, 8)},
-        {"normalized_dims": 2},
-        {"dtype": "float64"},
-        {"param_dtype": "float64"},
-        {"dtype": "float64", "param_dtype": "float64"},
-        {"device": "cuda"},
-        {"distribution": "constant"},
-        {"layout": "transposed"},
-        {"direction": Direction.BACKWARD},
-        {"autograd": Autograd.FROZEN_X},
-        {"grad_output": "ones"},
-        {"affine": Affine.WEIGHT},
-        {"affine": Affine.BIAS},
-        {"parameters": "nan_weight"},
-        {"eps": 0.0},
-        {"threads": 2},
-        {"seed": 1},
+    changed = [
+        replace(CASE, **{field.name: other})  # type: ignore[arg-type]
+        for field in fields(Case)
+        for other in other_values(getattr(CASE, field.name))
     ]
-    assert set().union(*changes) == {field.name for field in fields(Case)}
-    ids = [CASE.id, *(replace(CASE, **change).id for change in changes)]
-    assert len(set(ids)) == len(ids)
+    cases = [CASE, *changed, replace(CASE, dtype="float64", param_dtype="float64")]
+    assert len({case.id for case in cases}) == len(cases) > len(fields(Case))
 
 
 @pytest.mark.parametrize(
@@ -114,38 +93,58 @@ def test_rows_share_a_mean_over_the_normalised_axes(
     assert (case.normalized_shape, case.rows, case.hidden) == (normalized, rows, hidden)
 
 
-GPU = Gpu(name="GPU", uuid="GPU-1", memory_bytes=1, power_limit_w=300.0, compute_capability="9.0")
-
-
 def test_the_fingerprint_changes_only_with_what_can_change_speed() -> None:
-    ignored: list[dict[str, object]] = [
-        {"git_commit": None},
-        {"git_commit_utc": "2026-01-01T00:00:00Z"},
-        {"git_dirty": True},
-        {"repository_url": "https://example.org/owner/name"},
-        {"load_average": 17.0},
-        {"memory_bytes": None},
-    ]
-    seen: list[dict[str, object]] = [
-        {"cpu": "Another CPU"},
-        {"cpu_count": 4},
-        {"cpu_capability": "AVX512"},
-        {"platform": "Darwin"},
-        {"python": "3.12.1"},
-        {"packages": (("numpy", "2.4.6"), ("torch", "2.13.1"))},
-        {"compiler": None},
-        {"gpus": (GPU,)},
-        {"gpus": (replace(GPU, power_limit_w=200.0),)},
-        {"nvml": "580.1"},
-    ]
-    assert set().union(*ignored, *seen) == {field.name for field in fields(Environment)}
-    assert {replace(ENVIRONMENT, **change).fingerprint for change in ignored} == {
-        ENVIRONMENT.fingerprint
-    }
-    fingerprints = {replace(ENVIRONMENT, **change).fingerprint for change in seen}
-    assert len(fingerprints - {ENVIRONMENT.fingerprint}) == len(seen)
+    names = {"git_commit", "git_commit_utc", "git_dirty", "repository_url", "load_average"}
+    names |= {"memory_bytes"}
+    assert names <= {field.name for field in fields(Environment)}
+    capped = replace(ENVIRONMENT.gpus[0], power_limit_w=200.0)
+    for field in fields(Environment):
+        for other in ((), (capped,)) if field.name == "gpus" else (None,):
+            changed = replace(ENVIRONMENT, **{field.name: other})  # type: ignore[arg-type]
+            is_same = changed.fingerprint == ENVIRONMENT.fingerprint
+            assert is_same is (field.name in names), field.name
 
 
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
     # a golden value: files written by different processes are joined by it
-    assert ENVIRONMENT.fingerprint == "5f83516b5499"
+    assert ENVIRONMENT.fingerprint == "e65e485a0f73"
+
+
+# --- the error of the worst output ---------------------------------------------------------------
+
+BACKWARD = make_record(make_case(direction=Direction.BACKWARD))
+
+
+def with_dx(**figures: float) -> Record:
+    """Return a record with an error of 2 ulp in y, and of 3 in dx."""
+    assert BACKWARD.errors is not None
+    y, dx = (replace(BACKWARD.errors.outputs[0], output=name) for name in ("y", "dx"))
+    y = replace(y, scaled_max_ulp=2.0)
+    dx = replace(dx, **{"scaled_max_ulp": 3.0} | figures)  # type: ignore[arg-type]
+    return replace(BACKWARD, errors=replace(BACKWARD.errors, outputs=(y, dx)))
+
+
+@pytest.mark.parametrize(
+    ("dx", "output", "worst_ulp"),
+    [
+        ({}, "dx", 3.0),
+        ({"scaled_max_ulp": 1.0}, "y", 2.0),
+        ({"scaled_max_ulp": inf}, "dx", inf),
+        ({"scaled_max_ulp": nan}, "dx", inf),
+        ({"scaled_max_ulp": 1.0, "unexpected_nonfinite": 1}, "dx", inf),
+    ],
+)
+def test_the_worst_output_has_the_largest_scaled_error(
+    dx: dict[str, float], output: str, worst_ulp: float
+) -> None:
+    record = with_dx(**dx)
+    assert record.errors is not None
+    assert (record.errors.worst.output, record.errors.worst_ulp) == (output, worst_ulp)
+    assert record.worst_ulp == worst_ulp
+
+
+def test_there_is_no_worst_error_where_none_was_measured() -> None:
+    record = with_dx()
+    assert record.errors is not None
+    assert replace(record.errors, outputs=()).worst_ulp is None
+    assert replace(record, errors=None).worst_ulp is None

@@ -1,19 +1,41 @@
-"""Quantities as people read them."""
+"""Quantities as people read them, and metrics, which are said once and shown wherever they say."""
 
+from __future__ import annotations
+
+import csv
+import json
+import re
 from collections.abc import Callable
+from io import StringIO
 from math import inf, nan
 
 import pytest
+from factories.compared_runs import make_record
+from factories.histories import history_of, results_of_commit
+from factories.results_factory import make_results
 
-from harness.records.text import (
+from harness.records import (
+    METRICS,
+    Estimate,
+    Metric,
+    as_speed,
     bytes_text,
     count,
     install_extra,
+    metrics,
     percent_text,
     seconds_text,
     shape_text,
+    speed_interval_text,
+    speed_text,
     ulp_text,
 )
+from harness.regression.history import series_of
+from harness.report import build_page
+from harness.report.ci import junit_of_run, summary_of_run
+from harness.report.document import markdown
+from harness.report.exports import bencher_metrics, csv_table
+from harness.report.run import run_tables
 from implementations import contract
 
 
@@ -40,12 +62,26 @@ from implementations import contract
         (percent_text, -12.5, "-1,250 %"),
         (shape_text, (64, 768), "64x768"),
         (shape_text, (), "scalar"),
+        (speed_text, 1.0, "1.00x"),
+        (speed_text, 1.314, "1.31x"),
+        (speed_text, 12.34, "12.3x"),
+        (speed_text, 0.0123456, "0.0123x"),
+        (speed_text, inf, "unknown"),
+        (speed_interval_text, Estimate(value=1.25, low=1.0, high=2.0), "1.25x [1.00x, 2.00x]"),
+        (speed_interval_text, Estimate(value=2.0, low=0.0, high=inf), "2.00x [0x, ∞]"),
     ],
 )
 def test_a_quantity_has_few_digits_and_its_unit(
     write: Callable[[object], str], value: object, text: str
 ) -> None:
     assert write(value) == text
+
+
+def test_a_speed_is_the_inverse_of_a_time_and_its_interval_is_turned_round() -> None:
+    speed = as_speed(Estimate(value=0.8, low=0.5, high=1.0, confidence=0.9))
+    assert speed == Estimate(value=1.25, low=1.0, high=2.0, confidence=0.9)
+    speed = as_speed(Estimate(value=0.5, low=0.0, high=inf))
+    assert (speed.low, speed.high) == (0.0, inf)
 
 
 def test_one_is_singular() -> None:
@@ -56,3 +92,45 @@ def test_one_is_singular() -> None:
 def test_harness_and_implementations_name_an_extra_alike() -> None:
     assert install_extra("ray") == contract.install_extra("ray")
     assert "pip install -e '.[ray]'" in install_extra("ray")
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+EXTRA = Metric(
+    "rows_count", "number of rows", "count", "case.rows",
+    {"terminal": "", "summary": "", "brief": "", "csv": "", "page": "", "chart": "rows",
+     "trend": "rows"},
+    exact=True,
+)  # fmt: skip
+
+
+def test_names_are_unique() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_a_new_metric_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "METRICS", (*METRICS, EXTRA))
+    results = make_results(30, devices=("cpu",), dtypes=("float32",))
+    record, rows = results.records[0], str(results.records[0].case.rows)
+
+    line = next(csv.DictReader(StringIO(csv_table(results), newline="")))
+    assert line["case.rows"] == rows
+
+    (table,) = run_tables([record])
+    assert "number of rows" in {column.text for column in table.columns}
+    assert f"number of rows {rows}" in junit_of_run(results, "run")
+    assert "| number of rows |" in markdown(summary_of_run(results, "run"))
+
+    charts = json.loads(bencher_metrics(results) or "")
+    assert charts[record.case.id]["rows"] == {"value": record.case.rows}
+
+    page = build_page([results])
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    assert "rows_count" in json.loads(found[1])["numbers"]
+
+
+def test_a_new_metric_has_a_trend() -> None:
+    history = history_of(*(results_of_commit(day, make_record()) for day in range(2)))
+    (first, *_) = series_of(history, EXTRA).series
+    assert first.values[0].value == first.case.rows
