@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from math import inf, nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.compared_runs import (
@@ -33,6 +34,9 @@ from factories.golden import assert_golden
 
 from harness.records import (
     OUTPUT_METRICS,
+    Allocation,
+    Cache,
+    Clock,
     Direction,
     MeasurementWarning,
     Memory,
@@ -183,22 +187,39 @@ def latencies() -> Rows:
     stepped = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)
     yield "within 3 %", BEFORE, now(1.02)
     yield "suspect", BEFORE, now(1.5)
+    yield "timed for the first time", RIGHT, now(1.5)
+    yield "wrong before", replace(BEFORE, status=Status.WRONG), now(1.5)
+    yield "not timed any more", BEFORE, RIGHT
+    yield "not timed any more, elsewhere", BEFORE, elsewhere(RIGHT)
+    yield "elsewhere", BEFORE, elsewhere(now(1.5))
     yield "nine processes before", make_record(ratios=STEADY[:9]), now(1.5)
-    yield "the clock jumped", replace(BEFORE, warnings=stepped), now(1.5)
+    yield "the clock jumped before", replace(BEFORE, warnings=stepped), now(1.5)
+    yield "the clock jumped now", BEFORE, replace(now(1.5), warnings=stepped)
+    for bad in (nan, 0.0, -1.0):
+        yield f"a sample was {bad}", make_record(ratios=(*STEADY[:9], bad)), now(1.5)
+        yield f"a sample is {bad}", BEFORE, now(bad)
     yield "spread by 4 %", make_record(ratios=(0.96, 1.04) * 5), now(1.0)
     yield "warned of noise", replace(BEFORE, warnings=(SHARED,)), now(1.0)
     for figures in ({"converged": False}, {"minor_faults_ratio": 7.0}):
-        yield str(figures), make_record(latency=make_latency(STEADY, **figures)), BEFORE
-    yield "not timed any more", BEFORE, make_record()
-    yield "a sample is nan", BEFORE, now(nan)
-    yield "another machine", BEFORE, elsewhere(now(1.5))
-    for differences in (
+        yield f"{next(iter(figures))}", make_record(latency=make_latency(STEADY, **figures)), BEFORE
+    differences: list[dict[str, Any]] = [
         {"timer": "pytest-benchmark:time"},
         {"is_valid": False},
         {"reference": None, "reference_ratio": None},
         {"reference": "two_pass"},
-    ):
-        yield str(differences), BEFORE, now(1.5, **differences)
+        {"clock": Clock.WALL},
+        {"cache": Cache.ROTATE},
+        {"allocation": Allocation.DEFAULT},
+    ]
+    for other in differences:
+        yield f"{next(iter(other))} differs", BEFORE, now(1.5, **other)
+        yield (
+            f"{next(iter(other))} differed",
+            make_record(latency=make_latency(STEADY, **other)),
+            BEFORE,
+        )
+    more_memory = with_memory(now(1.5, is_valid=False), peak_extra_bytes=1 << 40)
+    yield "not valid, and more memory", BEFORE, more_memory
 
 
 def test_every_figure_but_one_of_errors_and_of_memory_is_compared() -> None:
