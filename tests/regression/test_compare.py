@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from math import inf, nan
+from math import exp, inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,8 @@ def latencies() -> Rows:
     for bad in (nan, 0.0, -1.0):
         yield f"a sample was {bad}", make_record(ratios=(*STEADY[:9], bad)), now(1.5)
         yield f"a sample is {bad}", BEFORE, now(bad)
-    yield "spread by 4 %", make_record(ratios=(0.96, 1.04) * 5), now(1.0)
+    yield "spread by 4 %", make_record(ratios=[exp(0.04), exp(-0.04)] * 5), now(1.0)
+    yield "half the speed before", make_record(ratios=[2 * one for one in STEADY]), now(3.0)
     yield "warned of noise", replace(BEFORE, warnings=(SHARED,)), now(1.0)
     for figures in ({"converged": False}, {"minor_faults_ratio": 7.0}):
         yield f"{next(iter(figures))}", make_record(latency=make_latency(STEADY, **figures)), BEFORE

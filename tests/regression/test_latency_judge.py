@@ -96,6 +96,9 @@ def test_the_interval_of_a_change_follows_from_the_spread_of_each_run() -> None:
     half = 1.089 * 2.776 * stdev(map(log, after)) / 5**0.5
     assert log(found.high / found.value) == pytest.approx(half, rel=0.01)
     assert log(found.value / found.low) == pytest.approx(log(found.high / found.value))
+    found = ratio_between(after, after)  # 8 degrees
+    half = 1.089 * 2.306 * stdev(map(log, after)) * (2 / 5) ** 0.5
+    assert log(found.high) == pytest.approx(half, rel=0.01)
     found = ratio_between(before, after[:1])
     # a single process is assumed to spread as the five before
     half = 2.776 * stdev(map(log, before)) * (1.089**2 / 5 + 1) ** 0.5
