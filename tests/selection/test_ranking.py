@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf, log, nan
+from math import inf, nan
 
-import numpy as np
 import pytest
 from factories.choice_records import (
     SHAPES,
     choice_among,
-    chosen,
     failed,
     ran,
     timed,
@@ -18,7 +16,6 @@ from factories.choice_records import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
-from harness.measure.sample_statistics import median_estimate
 from harness.records import Clock, Direction, Estimate, Record, Status
 from harness.selection import (
     Candidate,
@@ -148,33 +145,6 @@ def test_a_cost_that_is_not_a_number_is_not_ranked() -> None:
     none = Estimate(value=nan, low=nan, high=nan)
     unknown = Candidate(implementation="x", cost=none, widened_cost=none, disqualification=None)
     assert rank([unknown]).best is None
-
-
-def test_five_processes_rarely_make_a_slower_and_more_accurate_candidate_a_tie() -> None:
-    """10 % slower, processes that differ by 3 %."""
-    random, taken = np.random.default_rng(1), 0
-    for _ in range(200):
-        first, second = (
-            median_estimate(list(np.exp(random.normal(log(ratio), 0.03, 5))))
-            for ratio in (1.0, 1.10)
-        )
-        quick = ran("quick", first.value, interval=(first.low, first.high), error_ulp=3.0)
-        exact = ran("exact", second.value, interval=(second.low, second.high), error_ulp=0.5)
-        taken += chosen(quick, exact) == "exact"
-    assert taken <= 10
-
-
-@pytest.mark.parametrize(("candidates", "spread"), [(2, 0.01), (5, 0.01)])
-def test_equal_candidates_over_one_process_are_rarely_told_apart_by_time(
-    candidates: int, spread: float
-) -> None:
-    """Between processes they differ by ``spread``, which the intervals do not show."""
-    random, winners = np.random.default_rng(1), 0
-    for _ in range(100):
-        ratios = enumerate(np.exp(random.normal(0, spread, candidates)).tolist())
-        records = [once(f"number{number}", ratio, SMALL, spread=0.003) for number, ratio in ratios]
-        winners += choice_among(*records).ranking.decider is Decider.TIME
-    assert winners <= 2
 
 
 # --- one implementation for all cases of a device and direction -----------------------------------
