@@ -130,7 +130,10 @@ def test_a_filter_names_what_it_does_not_match() -> None:
     ("message", "records"),
     [
         (r"^no case was measured$", []),
-        (r"such as native/.*SIGSEGV", [failed("native", Status.CRASHED, "SIGSEGV")]),
+        (
+            r"such as native/.*SIGSEGV",
+            [failed(name, Status.CRASHED, "SIGSEGV") for name in ("native", "quick")],
+        ),
         (r"forward: run .*--measure errors,latency,memory", [ran("native")]),
         (
             r"forward and 1 more: run .*--measure errors,latency,memory",
