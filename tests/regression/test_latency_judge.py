@@ -199,12 +199,12 @@ def test_a_case_changed_only_if_it_is_suspect_and_every_fresh_process_agrees(
 
 
 @pytest.mark.parametrize("first", [1.15, 0.85])
-@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("is_in_turn", [False, True])
 def test_processes_that_refute_a_suspect_are_never_among_five_that_confirm_it(
-    first: float, in_turn: bool
+    first: float, is_in_turn: bool
 ) -> None:
     shift = seen(first)
-    if not in_turn:
+    if not is_in_turn:
         shift = replace(shift, limits=AGAINST_BASELINE, before=STEADY)
     refuted = confirmed = 0
     for row in np.random.default_rng(2).normal(1, 0.03, (200, 5)) * first**0.3:
