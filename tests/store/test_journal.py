@@ -33,9 +33,9 @@ TORN = b'{"Record": {"case"'
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A journal of one record."""
-    with Journal(tmp_path / "new" / "results.jsonl") as journal:
+    with Journal(tmp_path / "new" / "folder" / "results.jsonl") as journal:
         journal.add(BARE)
-    return tmp_path / "new" / "results.jsonl"
+    return tmp_path / "new" / "folder" / "results.jsonl"
 
 
 # --- what is kept --------------------------------------------------------------------------------
