@@ -64,12 +64,8 @@ def test_every_lower_bound_is_tested_by_a_tox_environment(group: str) -> None:
 
 
 def test_each_file_of_lowest_versions_has_a_tox_environment() -> None:
-    tox = (ROOT / "tox.ini").read_text()
-    names = {path.stem for path in LOWEST}
-    assert names == {"lowest", "lowest-dev", "lowest-docs", "lowest-peers", "lowest-ray"}
-    for path in LOWEST:
-        assert f"[testenv:{path.stem}]" in tox
-        assert f"constraints/{path.name}" in tox
+    (names,) = re.findall(r"^\[testenv:lowest-\{(.+)\}\]$", (ROOT / "tox.ini").read_text(), re.M)
+    assert [path.stem for path in LOWEST] == sorted(f"lowest-{name}" for name in names.split(","))
 
 
 @pytest.mark.parametrize(
