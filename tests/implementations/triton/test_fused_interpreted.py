@@ -13,9 +13,8 @@ import pytest
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreted run")
-@pytest.mark.parametrize("name", ["kernels", "operators"])  # two, to run in parallel
-def test_the_kernels_pass_their_tests_interpreted(name: str) -> None:
-    tests = Path(__file__).with_name(f"test_fused_{name}.py")
+def test_the_kernels_pass_their_tests_interpreted() -> None:
+    tests = Path(__file__).with_name("test_fused_kernels.py")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)],
         cwd=tests.parent,  # in the root, its packages would hide the installed ones

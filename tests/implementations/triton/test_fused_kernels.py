@@ -1,55 +1,144 @@
-"""The fused kernels are LayerNorms for all data, arguments and lengths of a row."""
+"""The fused kernels are LayerNorms for all data, arguments and lengths of a row, also in autograd.
+
+They run on a GPU, or interpreted by Triton on the CPU if TRITON_INTERPRET=1 was in the environment
+before Python started. test_fused_interpreted.py starts such a process in every test run.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
-from factories.fused_kernels import (
-    DEVICE,
-    INTERPRETED,
-    LONG,
-    LONG_ALIGNED,
-    RUN_SOMEWHERE,
-    UNIT,
-    assert_right,
-    every_dtype,
-    every_name,
-    gradients,
-    tensors,
-    trial,
-)
 from factories.small_catalogue import use_small_catalogue
+from torch import Tensor
+from torch.nn import functional
 
+from harness.numerics.error_measurement import measure_errors
 from harness.records import Affine, Case, Direction, Status
 from harness.report.verdict import headline
-from harness.run.attempt import attempt
+from harness.run.attempt import Judged, attempt
 from harness.verify import verify
 from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import SMALL
-from implementations import find
+from implementations import Implementation, find
+from implementations.triton import arguments, launch, operators
 from implementations.triton import layout as layouts
+from implementations.triton.layout import Layout
 
-pytestmark = RUN_SOMEWHERE
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
 
-COMMON = ("normal", "last_digit", "nan_row")
-DISTRIBUTIONS = (
-    *COMMON,
-    "offset_1e1",
-    "offset_1e4",
-    "constant",
-    "tiny_variance",
-    "outlier_first",
-    "row_scales",
+# The interpreter takes seconds for a row that no GPU program can hold. The fixture `shrunk` divides
+# the columns of all tiles by this number, so that shorter rows go through the same kernels.
+SHRINK = 16 if INTERPRETED else 1
+UNIT = 1024 // SHRINK
+LONG, LONG_ALIGNED = 16 * UNIT + 51, 16 * UNIT + 48  # read element by element, and by 16 bytes
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
+    pytest.mark.skipif(
+        not INTERPRETED and not torch.cuda.is_available(),
+        reason="needs a GPU, or TRITON_INTERPRET=1, which test_fused_interpreted.py sets",
+    ),
+    # of numpy, in which Triton interprets infinity and NaN
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*TRITON_DEFAULT_FP_FUSION:UserWarning"),
+]
+# too large to interpret, or about scheduling
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+DTYPES = ["float32", "bfloat16", "float16", "float64"]
+every_name = pytest.mark.parametrize(
+    "name", ["triton_one_pass", "triton_two_pass", "triton_welford", "triton_recentred"]
 )
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bfloat16_is_rounded() -> Iterator[None]:
+    """Make the interpreter round float32 to bfloat16 as a GPU does, instead of truncating."""
+    if not INTERPRETED:
+        yield
+        return
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    convert = interpreter._convert_float
+
+    def rounded(data: Any, dtype: Any, to: Any, rounding_mode: Any) -> Any:
+        if (dtype, to) != (tl.float32, tl.bfloat16):
+            return convert(data, dtype, to, rounding_mode)
+        bits = torch.from_numpy(data.copy()).bfloat16().view(torch.int16)
+        return bits.numpy().view("uint16")
+
+    interpreter._convert_float = rounded
+    yield
+    interpreter._convert_float = convert
+
+
+@pytest.fixture
+def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide the columns of every tile by SHRINK."""
+
+    def smaller(layout: Layout) -> Layout:
+        return replace(layout, columns=layout.columns // SHRINK)
+
+    for name in ("FORWARD", "BACKWARD"):
+        table = {
+            itemsize: {columns // SHRINK: smaller(each) for columns, each in by_columns.items()}
+            for itemsize, by_columns in getattr(layouts, name).items()
+        }
+        monkeypatch.setattr(layouts, name, table)
+    for name in ("SUMMING", "JOINING", "WRITING", "GRADIENTS"):
+        monkeypatch.setattr(layouts, name, smaller(getattr(layouts, name)))
+    for name in ("LONG_BLOCK", "SHORT"):
+        monkeypatch.setattr(layouts, name, getattr(layouts, name) // SHRINK)
+
+
+def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Judged:
+    given = {"param_dtype": dtype, "direction": Direction.BACKWARD, **axes}
+    case = Case(implementation=name, shape=shape, dtype=dtype, device=DEVICE, **given)
+    return attempt(find(name), case, measure=measure_errors)
+
+
+def assert_right(*trials: Judged) -> None:
+    """Assert that no trial failed, and that at least one is within the algorithm's guarantee."""
+    wrong = {Status.WRONG, Status.ERROR, Status.UNSUPPORTED}
+    assert [(trial.case.id, trial.reason) for trial in trials if trial.status in wrong] == []
+    assert any(trial.status is Status.OK for trial in trials)
+
+
+def tensors(
+    shape: tuple[int, ...], hidden: int, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw x, weight, bias and dy."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = (shape, (hidden,), (hidden,), shape)
+    return tuple(torch.randn(size, generator=generator).to(DEVICE, dtype) for size in sizes)
+
+
+def gradients(
+    norm: Implementation, given: tuple[Tensor, ...], dy: Tensor, wanted: tuple[int, ...] = (0, 1, 2)
+) -> tuple[Tensor, ...]:
+    leaves = [each.clone().requires_grad_(index in wanted) for index, each in enumerate(given)]
+    y = norm(leaves[0], (leaves[0].shape[-1],), leaves[1], leaves[2])
+    return torch.autograd.grad(y, [leaves[index] for index in wanted], dy)
+
+
+# --- data and arguments --------------------------------------------------------------------------
 
 
 def test_the_recentred_kernel_passes_the_short_verification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if INTERPRETED:  # the rest takes minutes; test_fused_on_gpu.py has the whole catalogue
-        use_small_catalogue(monkeypatch, largest=200)
+    if INTERPRETED:  # the rest takes minutes; on a GPU, the next test has the whole catalogue
+        use_small_catalogue(monkeypatch, largest=200, one_in=9)
         monkeypatch.setattr(contract_checks, "settings_of", lambda check: (SMALL,))
         # the interpreter runs in one thread, whatever torch is told
         monkeypatch.setattr("harness.verify.checks.surroundings._SHAPES", ((3, 96),))
@@ -62,18 +151,33 @@ def test_the_recentred_kernel_passes_the_short_verification(
         fail_fast=True,
     )
     assert verdict.passed, headline(verdict)
-    assert [
-        finding for finding in verdict.declined if "beyond the largest" not in finding.reason
-    ] == []
+    reasons = [finding.reason for finding in verdict.declined]
+    assert [reason for reason in reasons if "beyond the largest" not in reason] == []
 
 
+@needs_gpu
 @every_dtype
 @every_name
-def test_each_is_within_its_bound_for_all_data(name: str, dtype: str) -> None:
+def test_each_passes_the_whole_short_verification(name: str, dtype: str) -> None:
+    verdict = verify(name, quick=True, dtypes=[dtype], device=DEVICE)
+    assert verdict.passed, headline(verdict)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "distributions"),
+    [
+        ("float32", ("offset_1e4", "constant", "tiny_variance", "outlier_first", "row_scales")),
+        *((dtype, ()) for dtype in DTYPES[1:]),
+    ],
+)
+@every_name
+def test_each_is_within_its_bound_for_all_data(
+    name: str, dtype: str, distributions: tuple[str, ...]
+) -> None:
     assert_right(
         *(
             trial(name, (5, 64), dtype, distribution=distribution)
-            for distribution in (DISTRIBUTIONS if dtype == "float32" else COMMON)
+            for distribution in ("normal", "last_digit", "nan_row", *distributions)
         ),
         trial(name, (2, 1008), dtype),  # read by 16 bytes, the last of which are beyond the row
         trial(name, (3, 7), dtype, direction=Direction.FORWARD, param_dtype="float32"),
@@ -84,62 +188,59 @@ def test_each_is_within_its_bound_for_all_data(name: str, dtype: str) -> None:
 def test_the_recentred_kernel_is_within_its_bound_for_all_arguments(dtype: str) -> None:
     name = "triton_recentred"
     assert_right(
-        *(trial(name, shape, dtype) for shape in [(1, 1), (67, 2), (3, 7), (33, 129)]),
+        *(trial(name, shape, dtype) for shape in [(1, 1), (67, 2), (33, 129)]),
         *(trial(name, (3, 31), dtype, affine=affine) for affine in Affine),
-        *(trial(name, (3, 31), dtype, eps=eps) for eps in (0.0, 1e-12, 0.5)),
-        *(
-            trial(name, (3, 31), dtype, param_dtype=dtype_of_parameters)
-            for dtype_of_parameters in ("float32", "float64")
-        ),
+        *(trial(name, (3, 31), dtype, eps=eps) for eps in (0.0, 0.5)),
+        *(trial(name, (3, 31), dtype, param_dtype=other) for other in ("float32", "float64")),
         *(trial(name, (2, 3, 5, 7), dtype, normalized_dims=dims) for dims in (2, 3)),
         trial(name, (5, 33), dtype, direction=Direction.FORWARD),
     )
 
 
-@pytest.mark.parametrize(
-    "layout", ["storage_offset", "padded_rows", "every_second", "expanded", "negated"]
-)
+LAYOUTS = ["storage_offset", "padded_rows", "every_second", "expanded", "negated"]
+
+
 @every_name
-def test_each_reads_rows_wherever_they_are(name: str, layout: str) -> None:
+def test_each_reads_rows_wherever_they_are(name: str) -> None:
     assert_right(
-        trial(name, (7, 33), "float32", layout=layout),
+        *(trial(name, (7, 33), "float32", layout=layout) for layout in LAYOUTS),
         trial(name, (2, 3, 5, 7), "bfloat16", layout="channels_last", normalized_dims=2),
     )
 
 
+# --- lengths -------------------------------------------------------------------------------------
+
+
 # the first length with another kernel or layout, read element by element and by 16 bytes
-LENGTHS = [
-    (UNIT + 6, "float32"),  # one row per program
-    (8 * UNIT + 51, "float32"),  # dweight by a kernel of its own
-    (9 * UNIT, "bfloat16"),
-    (LONG, "float32"),  # y and all gradients in blocks
-    (LONG_ALIGNED, "bfloat16"),
-    (5 * UNIT + 3, "float64"),  # the gradients in blocks, y not
-]
-
-
 @pytest.mark.usefixtures("shrunk")
-@pytest.mark.parametrize(("hidden", "dtype"), LENGTHS)
+@pytest.mark.parametrize(
+    ("hidden", "dtype"),
+    [
+        (UNIT + 6, "float32"),  # one row per program
+        (8 * UNIT + 51, "float32"),  # dweight by a kernel of its own
+        (9 * UNIT, "bfloat16"),
+        (LONG, "float32"),  # y and all gradients in blocks
+        (LONG_ALIGNED, "bfloat16"),
+        (5 * UNIT + 3, "float64"),  # the gradients in blocks, y not
+    ],
+)
 def test_rows_of_every_length_are_within_the_bound(hidden: int, dtype: str) -> None:
     assert_right(trial("triton_recentred", (2, hidden), dtype))
 
 
-def test_a_row_longer_than_the_largest_tile_is_within_the_bound() -> None:
-    assert_right(trial("triton_recentred", (2, 17000), "float32"))
+@needs_gpu
+@pytest.mark.parametrize("hidden", [17000, *sorted(layouts.FORWARD[2])])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_every_layout_of_the_tables_can_be_started(hidden: int, dtype: str) -> None:
+    assert_right(trial("triton_recentred", (300, hidden), dtype))
 
 
 @pytest.mark.usefixtures("shrunk")
 @every_name
-def test_each_is_within_its_bound_for_long_rows_with_gaps(name: str) -> None:
-    axes = {"layout": "padded_rows", "affine": Affine.WEIGHT, "distribution": "offset_1e1"}
-    assert_right(trial(name, (2, LONG_ALIGNED), "float32", **axes))
-
-
-@pytest.mark.usefixtures("shrunk")
-@every_name
-def test_each_is_within_its_bound_for_rows_of_many_blocks(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_is_within_its_bound_for_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gaps = {"layout": "padded_rows", "affine": Affine.WEIGHT, "distribution": "offset_1e1"}
+    assert_right(trial(name, (2, LONG_ALIGNED), "float32", **with_gaps))
+    # and of many blocks
     monkeypatch.setattr(layouts, "JOINING", replace(layouts.JOINING, columns=2))
     monkeypatch.setattr(layouts, "GRADIENTS", replace(layouts.GRADIENTS, programs=64))
     assert layouts.gradient_parts(3, LONG, 4) == 3
@@ -176,3 +277,105 @@ def test_centring_once_is_outside_the_bound_of_recentring() -> None:
     claim = replace(find("triton_two_pass"), algorithm=find("triton_recentred").algorithm)
     case = Case(implementation=claim.name, shape=(4, 300), device=DEVICE, distribution="offset_1e4")
     assert attempt(claim, case).status is Status.WRONG
+
+
+# --- autograd and torch.compile ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", [33, 8 * UNIT + 51, LONG])
+def test_a_gradient_computed_alone_and_a_row_in_another_batch_have_the_same_bits(
+    hidden: int, request: pytest.FixtureRequest
+) -> None:
+    if hidden > 33:
+        request.getfixturevalue("shrunk")
+    x, weight, bias, dy = tensors((21 if hidden == 33 else 3, hidden), hidden)
+    norm = find("triton_recentred")
+    together = gradients(norm, (x, weight, bias), dy)
+    for wanted in ((0,), (1,), (2,), (0, 2)):
+        alone = gradients(norm, (x, weight, bias), dy, wanted)
+        for index, found in zip(wanted, alone, strict=True):
+            assert torch.equal(found, together[index])
+    (part,) = gradients(norm, (x[:2], weight, bias), dy[:2], (0,))
+    assert torch.equal(together[0][:2], part)
+    assert torch.equal(norm(x, (hidden,))[:1], norm(x[:1], (hidden,)))
+
+
+@needs_gpu
+@pytest.mark.parametrize("hidden", [64, 1000, 4096, 9000, 40000])
+@every_name
+def test_the_same_call_gives_the_same_bits(name: str, hidden: int) -> None:
+    x, weight, bias, dy = tensors((3000, hidden), hidden, torch.bfloat16)
+    first, *others = (gradients(find(name), (x, weight, bias), dy) for _ in range(6))
+    assert all(torch.equal(*pair) for again in others for pair in zip(again, first, strict=True))
+
+
+@needs_gpu
+def test_elements_beyond_32_bits_are_computed() -> None:
+    hidden, rows = 4096, (1 << 31) // 4096 + 3
+    if torch.cuda.mem_get_info()[0] < 20 << 30:
+        pytest.skip("needs 20 GiB of GPU memory")
+    x = torch.zeros(rows, hidden, device=DEVICE, dtype=torch.bfloat16)
+    last = torch.randn(3, hidden, device=DEVICE, dtype=torch.bfloat16)
+    x[-3:] = last
+    norm = find("triton_recentred")
+    leaf, small = x.requires_grad_(), last.clone().requires_grad_()
+    y = norm(leaf, (hidden,))
+    assert torch.equal(y[-3:], norm(last, (hidden,)))
+    (found,) = torch.autograd.grad(y, leaf, x.detach())
+    (expected,) = torch.autograd.grad(norm(small, (hidden,)), small, last)
+    assert torch.equal(found[-3:], expected)
+
+
+@every_name
+def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> None:
+    x, weight, bias, dy = tensors((6, 33), 33, torch.bfloat16)
+    given = (x, weight.float(), bias.double())
+    found = gradients(find(name), given, dy)
+    assert [gradient.dtype for gradient in found] == [tensor.dtype for tensor in given]
+
+
+def test_an_expanded_dy_is_accepted() -> None:
+    x, weight, _, _ = tensors((6, 33), 33)
+    found, expected = (
+        torch.autograd.grad(norm(x.requires_grad_(), (33,), weight).sum(), x)[0]
+        for norm in (find("triton_recentred"), functional.layer_norm)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (2, 0, 3)])
+def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...]) -> None:
+    x, weight, bias, dy = tensors(shape, shape[-1])
+    norm = find("triton_recentred")
+    assert norm(x, shape[-1:], weight, bias).shape == shape
+    for found, leaf in zip(gradients(norm, (x, weight, bias), dy), (x, weight, bias), strict=True):
+        assert torch.equal(found, torch.zeros_like(leaf))
+
+
+def test_it_is_traced_whole_by_torch_compile() -> None:
+    x, weight, bias, dy = tensors((6, 33), 33)
+    eager = find("triton_recentred")
+    torch.compiler.reset()
+    traced = torch.compile(eager.function, fullgraph=True, backend="aot_eager")
+    norm = replace(eager, function=traced)
+    found = gradients(norm, (x, weight, bias), dy)
+    assert all(map(torch.equal, found, gradients(eager, (x, weight, bias), dy)))
+    with torch.no_grad():
+        assert torch.equal(norm(x, (33,), weight, bias), eager(x, (33,), weight, bias))
+
+
+def test_the_operators_pass_the_checks_of_torch() -> None:
+    x, weight, bias, dy = tensors((6, 33), 33)
+    given = (x.clone().requires_grad_(), weight, bias, 33, 1e-5, "recentred", True)
+    torch.library.opcheck(operators._forward, given)
+    _, moments = launch.forward(x, weight, bias, 33, 1e-5, "recentred", True)
+    given = (dy, x, weight, moments, 33, True, torch.float32, None)
+    torch.library.opcheck(operators._backward, given, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_rows_with_gaps_between_them_are_not_copied() -> None:
+    x = torch.zeros(4, 6, 40, device=DEVICE)
+    for apart in (x[:, :, :33], x[::2, 0], x[:, 1:2], x[0].expand(4, 6, 40)[:, 0]):
+        hidden = apart.shape[-1]
+        matrix = arguments.as_matrix(apart, apart.numel() // hidden, hidden)
+        assert matrix.data_ptr() == apart.data_ptr()

@@ -1,0 +1,376 @@
+"""The operator is right for every processor, length and layout, and works with torch."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+from factories.small_catalogue import use_small_catalogue
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.cases.inputs import LAYOUTS, make_inputs
+from harness.records import Affine, Case, Direction, Status
+from harness.run.attempt import attempt
+from harness.verify import verify
+from harness.verify.checks import contract_checks
+from harness.verify.checks.contract_checks import SMALL
+from implementations import LayerNorm, UnsupportedError, cpu_recentred, native
+from implementations.cpu import build, operators
+
+pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+
+MODULE = sys.modules["implementations.cpu.cpu_recentred"]
+DTYPES = ["float32", "float64", "bfloat16", "float16"]
+# without AVX, and with AVX2 but without AVX-512; -O1 takes half as long to compile, and the vectors
+# are written out in the source
+MACHINES = ("-march=x86-64-v2 -O1", "-march=x86-64-v3 -O1")
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[dict[str, Callable[..., Tensor]]]:
+    """Yield the operator built for each machine whose instructions this processor has."""
+    is_x86 = platform.machine() == "x86_64"
+    has_avx2 = is_x86 and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+    built, kept = {"": operators.load_operator()}, []
+    with pytest.MonkeyPatch.context() as patch:
+        for number, flags in enumerate(MACHINES if has_avx2 else MACHINES[:1] if is_x86 else ()):
+            patch.setenv(build.FLAGS_VARIABLE, flags)
+            build._built.cache_clear()
+            kept.append(operators.define(f"layernorm_bench_test_{number}"))
+            built[flags] = operators.load_operator(f"layernorm_bench_test_{number}")
+        build._built.cache_clear()
+        yield built
+
+
+def case(shape: tuple[int, ...], **axes: object) -> Case:
+    return replace(Case(implementation="cpu_recentred", shape=shape), **axes)  # type: ignore[arg-type]
+
+
+# --- instructions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "one_in"), [("float32", 3), ("bfloat16", 9)])
+def test_it_passes_verification(dtype: str, one_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the instructions of half precision differ in loads and stores
+    use_small_catalogue(monkeypatch, largest=30_000, one_in=one_in)
+    monkeypatch.setattr(contract_checks, "settings_of", lambda check: (SMALL,))
+    verdict = verify(cpu_recentred, quick=True, dtypes=(dtype,), fail_fast=True)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hidden", [1, 15, 16, 17, 63, 64, 65, 127, 300, 2049])
+def test_rows_on_and_off_the_length_of_vectors_are_right_with_the_instructions_of_each_machine(
+    machines: dict[str, Callable[..., Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
+    hidden: int,
+    dtype: str,
+) -> None:
+    # enough rows for the pipeline, and not a multiple of 4
+    given = {"dtype": dtype, "param_dtype": dtype, "distribution": "last_digit"}
+    for flags, operator in machines.items():
+        monkeypatch.setattr(MODULE, "load_operator", lambda operator=operator: operator)
+        for direction in (Direction.FORWARD, Direction.BACKWARD):
+            trial = attempt(cpu_recentred, case((21, hidden), direction=direction, **given))
+            assert trial.status is Status.OK, (flags, trial.reason)
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+# both are larger than STREAM_BYTES in kernels.cpp
+@pytest.mark.parametrize(("dtype", "rows"), [("float32", 2304), ("bfloat16", 4352)])
+def test_rows_written_past_the_caches_have_the_same_bits_as_others(dtype: str, rows: int) -> None:
+    large = case((rows, 1024), dtype=dtype, param_dtype=dtype, direction=Direction.BACKWARD)
+    x, weight, bias, dy = make_inputs(large).tensors
+    x.requires_grad_()
+    y = cpu_recentred(x, (1024,), weight, bias)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    part = slice(1024, 1280)
+    y_of_part = cpu_recentred(x[part], (1024,), weight, bias)
+    assert torch.equal(y[part], y_of_part)
+    assert torch.equal(dx[part], torch.autograd.grad(y_of_part, x, dy[part])[0][part])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_has_the_same_bits_in_any_batch(dtype: str) -> None:
+    # one or two rows read weight and bias without a conversion; the last two rows are only written
+    x, weight, bias = make_inputs(case((7, 100), dtype=dtype, param_dtype=dtype)).tensors
+    y = cpu_recentred(x, (100,), weight, bias)
+    for rows in (1, 2, 3):
+        parts = [cpu_recentred(part, (100,), weight, bias) for part in x.split(rows)]
+        assert torch.equal(torch.cat(parts), y), rows
+
+
+@pytest.mark.parametrize("shape", [(1, 300_000), (7, 40_000), (3000, 768), (5000, 48)], ids=str)
+def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None:
+    x, weight, bias, dy = make_inputs(case(shape, direction=Direction.BACKWARD)).tensors
+    wanted = [tensor.requires_grad_() for tensor in (x, weight, bias)]
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            y = cpu_recentred(x, shape[1:], weight, bias)
+            found.append([y, *torch.autograd.grad(y, wanted, dy)])
+        finally:
+            torch.set_num_threads(1)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x[:, :48],  # rows further apart than they are long
+        lambda x: x[::3, 8:56],
+        lambda x: x[:, ::2],  # elements apart
+        lambda x: x[:1].expand(40, 64),  # one row many times
+        lambda x: x.t(),
+        lambda x: x.flip(0)[3:],
+        lambda x: x.reshape(8, 8, 64).transpose(0, 1),
+    ],
+)
+def test_any_strides_are_read_correctly(make: Callable[[Tensor], Tensor]) -> None:
+    generator = torch.Generator().manual_seed(5)
+    x = make(torch.randn(64, 64, generator=generator))
+    dy = make(torch.randn(64, 64, generator=generator))
+    shape = x.shape[-1:]
+    weight, bias = torch.randn(2, *shape, 3, generator=generator).unbind(0)
+    weight, bias = weight[:, 1], bias[:, 1]  # as columns of something else
+    found, expected = (
+        torch.autograd.grad(function(x_, shape, weight, bias), x_, dy)
+        for function in (cpu_recentred, native)
+        for x_ in (x.detach().requires_grad_(),)
+    )
+    torch.testing.assert_close(found, expected)
+    y = cpu_recentred(x, shape, weight, bias)
+    assert y.is_contiguous()
+    torch.testing.assert_close(y, native(x, shape, weight, bias))
+
+
+def inputs_of(shape: tuple[int, ...], **axes: object) -> dict[str, Tensor | None]:
+    drawn = make_inputs(case(shape, direction=Direction.BACKWARD, **axes))
+    return {name: getattr(drawn, name) for name in ("x", "weight", "bias", "dy")}
+
+
+def results(
+    of: dict[str, Tensor | None],
+    wanted: tuple[str, ...] = ("x", "weight", "bias"),
+    lay: Callable[[Tensor], Tensor] = lambda dy: dy,
+) -> list[Tensor]:
+    """Return y, and the gradients of those inputs in ``wanted`` that are not None."""
+    given = {
+        name: tensor if tensor is None else tensor.detach().requires_grad_(name in wanted)
+        for name, tensor in of.items()
+    }
+    x, weight, bias, dy = given.values()
+    assert x is not None
+    assert dy is not None
+    y = cpu_recentred(x, x.shape[-1:], weight, bias, 1e-3)
+    leaves = [each for name in wanted if (each := given[name]) is not None]
+    return [y, *torch.autograd.grad(y, leaves, lay(dy.detach()))]
+
+
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(
+        torch.equal(a, b) and a.dtype is b.dtype and a.stride() == b.stride()
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["x", "weight", "bias", "dy"])
+def test_any_layout_returns_the_same_bits_as_a_dense_copy(name: str, layout: str) -> None:
+    of = inputs_of((6, 48))
+    laid = LAYOUTS[layout](of[name])
+    assert same(results({**of, name: laid}), results({**of, name: laid.clone().contiguous()}))
+
+
+def test_a_zero_gradient_without_memory_gives_zeros() -> None:
+    of = inputs_of((6, 48))
+    zero = torch._efficientzerotensor((6, 48))
+    _, *gradients = results(of, lay=lambda _: zero)
+    assert [gradient.count_nonzero().item() for gradient in gradients] == [0, 0, 0]
+
+
+def test_without_a_required_gradient_nothing_is_recorded() -> None:
+    x = torch.randn(4, 8)
+    assert cpu_recentred(x, (8,)).grad_fn is None
+    with torch.no_grad():
+        assert not cpu_recentred(x.requires_grad_(), (8,)).requires_grad
+    with torch.inference_mode():
+        assert cpu_recentred(torch.randn(4, 8), (8,)).is_inference()
+
+
+def test_the_backward_frees_saved_tensors_and_refuses_changed_ones() -> None:
+    x = torch.randn(4, 8, requires_grad=True).clone()
+    y = cpu_recentred(x, (8,))
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+    y = cpu_recentred(x, (8,))
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_gradients_can_be_differentiated_again() -> None:
+    arguments = [torch.randn(shape, dtype=torch.float64) for shape in ((3, 5), (5,), (5,))]
+    leaves = [argument.requires_grad_() for argument in arguments]
+
+    def call(x: Tensor, *parameters: Tensor) -> Tensor:
+        return cpu_recentred(x, (5,), *parameters)
+
+    assert torch.autograd.gradgradcheck(call, leaves)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("affine", [Affine.BOTH, Affine.BIAS, Affine.WEIGHT])
+def test_a_gradient_does_not_depend_on_which_others_are_wanted(affine: Affine) -> None:
+    of = inputs_of((9, 40), affine=affine)
+    present = [name for name in ("x", "weight", "bias") if of[name] is not None]
+    every = dict(zip(("y", *present), results(of), strict=True))
+    for wanted in (*combinations(present, 1), *combinations(present, 2)):
+        assert same(results(of, wanted), [every[name] for name in ("y", *wanted)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_mode_and_a_profiler_observe_the_operators_and_change_no_bit(dtype: str) -> None:
+    of = inputs_of((9, 40), dtype=dtype)
+    plain = results(of)
+    with Seen() as seen:
+        assert same(results(of), plain)
+    forward, backward = (
+        f"layernorm_bench::cpu_recentred_{direction}" for direction in ("forward", "backward")
+    )
+    assert [name for name in seen.names if "layernorm_bench" in name] == [forward, backward]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        results(of)
+    name = "layernorm_bench::cpu_recentred"
+    assert [event.count for event in profile.key_averages() if event.key == name] == [1]
+
+
+class Seen(TorchDispatchMode):
+    """Records the names of the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def test_torch_checks_schema_autograd_and_shapes_with_static_and_dynamic_sizes() -> None:
+    x, weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((4, 8), (8,), (8,)))
+    cpu_recentred(x, (8,))
+    operators = torch.ops.layernorm_bench
+    torch.library.opcheck(operators.cpu_recentred.default, (x, [8], weight, bias, 1e-5))
+    x = x.detach()
+    torch.library.opcheck(operators.cpu_recentred.default, (x, [8]))
+    y, statistics = operators.cpu_recentred_forward(x, None, None, 8, 1e-5)
+    inputs = (y, x, None, None, statistics, 8, [True, False, False])
+    torch.library.opcheck(operators.cpu_recentred_backward.default, inputs)
+
+
+def test_a_first_call_may_be_a_compiled_one() -> None:
+    # in its own process, because this one may have loaded the library already
+    program = """
+import torch
+from implementations import cpu_recentred
+x = torch.randn(4, 8, requires_grad=True)
+compiled = torch.compile(lambda x: cpu_recentred(x, (8,)), fullgraph=True, backend="aot_eager")
+found, expected = (torch.autograd.grad(each(x).sin().sum(), x)[0]
+                   for each in (compiled, lambda x: cpu_recentred(x, (8,))))
+print(torch.equal(found, expected))
+"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, cwd=Path(__file__).parents[3], text=True) == "True\n"
+
+
+def test_an_exported_program_calls_the_operator() -> None:
+    module = LayerNorm(8, implementation="cpu_recentred")
+    x = torch.randn(4, 8)
+    program = torch.export.export(module, (x,))
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert called == ["layernorm_bench.cpu_recentred.default"]
+    assert torch.equal(program.module()(x), module(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*batching rule", "ignore:`torch.jit.script`")
+def test_transforms_of_torch_func_give_the_gradients_of_autograd() -> None:
+    of = inputs_of((3, 5, 40))
+    x, weight, bias, dy = of.values()
+    assert x is not None
+    assert dy is not None
+
+    def loss(x: Tensor, dy: Tensor) -> Tensor:
+        return (cpu_recentred(x, (40,), weight, bias, 1e-3) * dy).sum()
+
+    _, dx, *_ = results(of)
+    for found in (torch.func.grad(loss)(x, dy), torch.func.vmap(torch.func.grad(loss))(x, dy)):
+        torch.testing.assert_close(found, dx)
+    with pytest.raises(UnsupportedError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda x: cpu_recentred(x, (40,)), (x,), (dy,))
+
+
+def test_tensors_without_memory_have_shapes_and_other_devices_are_refused() -> None:
+    assert cpu_recentred(torch.empty(4, 8, device="meta"), (8,)).shape == (4, 8)
+    x = torch.empty(4, 8, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    cpu_recentred(x, (8,)).sum().backward()
+    assert x.grad is not None
+    assert (x.grad.shape, x.grad.dtype) == ((4, 8), torch.bfloat16)
+
+
+BFLOAT16, HALF = torch.bfloat16, torch.float16
+
+
+@pytest.mark.parametrize(
+    ("x", "shape", "weight", "kind", "words"),
+    [
+        (torch.ones(2, 3), (), None, ValueError, "normalized_shape is empty"),
+        (
+            torch.ones(2, 3),
+            (2, 2, 3),
+            None,
+            ValueError,
+            r"normalized_shape is \[2, 2, 3\], but x has shape \[2, 3\]",
+        ),
+        (torch.ones(2, 3), (4,), None, ValueError, r"its last 1 axes must be the same"),
+        (
+            torch.ones(2, 3),
+            (3,),
+            torch.ones(1, 3),
+            ValueError,
+            r"weight has shape \[1, 3\], expected \[3\]",
+        ),
+        (
+            torch.ones(2, 4, dtype=torch.int32),
+            (4,),
+            None,
+            UnsupportedError,
+            r"does not take Int; it takes float32",
+        ),
+        (
+            torch.ones(2, 4, dtype=BFLOAT16),
+            (4,),
+            torch.ones(4, dtype=HALF),
+            UnsupportedError,
+            r"x is BFloat16, weight is Half",
+        ),
+    ],
+    ids=["no axis", "too many axes", "other axes", "weight", "dtype", "mixed dtypes"],
+)
+def test_shapes_and_dtypes_that_do_not_agree_are_named(
+    x: Tensor, shape: tuple[int, ...], weight: Tensor | None, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        cpu_recentred(x, shape, weight)
