@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +26,6 @@ from harness.records import (
     Autograd,
     Budget,
     Case,
-    Direction,
     Measurement,
     Mode,
     Status,
@@ -41,7 +39,6 @@ from harness.run.timing import refusal
 from implementations import PEERS, Implementation, Reduction, UnsupportedError, find
 from implementations.peers import PACKAGES, gpu, numba, onnxruntime, openvino, xla
 from implementations.peers.peer import Package, environment
-from layernorm_bench import assert_layer_norm
 
 ON_CPU = [peer for peer in PEERS if "cpu" in peer.devices]
 CACHES = (
@@ -80,14 +77,6 @@ def tensors(
         for sizes in (shape, shape[-dims:], shape[-dims:])
     )
     return x, weight, bias
-
-
-def python(program: str) -> None:
-    """Run a program in its own process."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
@@ -397,10 +386,6 @@ def test_onnxruntime_receives_the_number_of_threads_and_the_model(
     assert used.entries == {"session.intra_op.allow_spinning": "0"}
 
 
-def test_numpy_is_a_layer_norm() -> None:
-    assert_layer_norm("numpy", directions=[Direction.FORWARD], dtypes=["float32"])
-
-
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 def test_numpy_has_trees_only_along_the_axis_of_the_smallest_stride(layout: str) -> None:
     numpy = find("numpy")
@@ -474,29 +459,6 @@ def test_torch_reads_the_memory_that_jax_wrote(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(xla, "from_dlpack", remember)
     y = jax(tensors()[0], (32,))
     assert y.data_ptr() == written[0].unsafe_buffer_pointer()
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no peak of memory to read")
-def test_jax_reads_the_memory_of_torch() -> None:
-    installed("jax")
-    # in its own process, whose peak memory nothing else has raised
-    program = """
-import torch
-from implementations.peers import xla
-def peak():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
-def first_row(jax, x, weight, bias, dims, eps):
-    return x[:1]
-torch.set_num_threads(1)
-for dtype in (torch.float32, torch.bfloat16):
-    x = torch.zeros((1 << 16, 1024), dtype=dtype)
-    xla._runtime().forward(first_row, (1, 1e-5), x[:8], None, None)
-    before = peak()
-    xla._runtime().forward(first_row, (1, 1e-5), x, None, None)
-    assert peak() - before < x.nbytes / 2, (dtype, peak() - before)
-"""
-    python(program)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

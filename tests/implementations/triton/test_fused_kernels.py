@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from factories.small_catalogue import use_small_catalogue
 from torch import Tensor
 from torch.nn import functional
 
@@ -23,8 +22,6 @@ from harness.records import Affine, Case, Direction, Status
 from harness.report.verdict import headline
 from harness.run.attempt import Judged, attempt
 from harness.verify import verify
-from harness.verify.checks import contract_checks
-from harness.verify.checks.contract_checks import SMALL
 from implementations import Implementation, find
 from implementations.triton import arguments, launch, operators
 from implementations.triton import layout as layouts
@@ -132,27 +129,6 @@ def gradients(
 
 
 # --- data and arguments --------------------------------------------------------------------------
-
-
-def test_the_recentred_kernel_passes_the_short_verification(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if INTERPRETED:  # the rest takes minutes; on a GPU, the next test has the whole catalogue
-        use_small_catalogue(monkeypatch, largest=200, one_in=9)
-        monkeypatch.setattr(contract_checks, "settings_of", lambda check: (SMALL,))
-        # the interpreter runs in one thread, whatever torch is told
-        monkeypatch.setattr("harness.verify.checks.surroundings._SHAPES", ((3, 96),))
-    verdict = verify(
-        "triton_recentred",
-        quick=True,
-        dtypes=["float32"],
-        directions=[Direction.BACKWARD],
-        device=DEVICE,
-        fail_fast=True,
-    )
-    assert verdict.passed, headline(verdict)
-    reasons = [finding.reason for finding in verdict.declined]
-    assert [reason for reason in reasons if "beyond the largest" not in reason] == []
 
 
 @needs_gpu
