@@ -115,25 +115,11 @@ def test_a_new_function_beside_a_compared_one_passes(repository: Repository) -> 
     assert found["counts"] == {"new": 1, "unchanged": 1}
 
 
-def test_ci_outputs_are_written(repository: Repository) -> None:
-    compared(*EXACT, "--junit", "out.xml", "--summary", "out.md")
-    assert TARGET in Path("out.xml").read_text()
-    assert Path("out.md").read_text()
-
-
 def test_cold_latencies_are_not_compared(repository: Repository) -> None:
     assert any("cold" in note for note in compared("--measure", "errors,cold")["notes"])
 
 
 # --- refusals ------------------------------------------------------------------------------------
-
-
-def test_a_report_is_not_written_over_the_sweep(repository: Repository) -> None:
-    Path("mine.toml").write_text("kept")
-    Path("ab.xml").symlink_to("mine.toml")
-    line = refused(2, "--base", "HEAD", "--sweep", "mine.toml", "--junit", "ab.xml")
-    assert line.startswith("ab.xml: this command reads the file")
-    assert Path("mine.toml").read_text() == "kept"
 
 
 def test_functions_of_two_repositories_are_refused(repository: Repository, tmp_path: Path) -> None:
@@ -153,11 +139,6 @@ def test_a_file_that_cannot_be_imported_is_refused(repository: Repository, side:
     assert line.startswith("-i: " if side == "head" else "HEAD (")
     assert "kernels/ln.py" in line
     assert "No module named 'gone_for_good'" in line
-
-
-def test_a_function_that_neither_revision_has_is_refused(repository: Repository) -> None:
-    line = refused(2, "--base", "HEAD", "-i", "kernels/ln.py:gone")
-    assert line.startswith("-i: kernels/ln.py:gone: ")
 
 
 def test_nothing_in_common_is_not_comparable(repository: Repository) -> None:

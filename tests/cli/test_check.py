@@ -159,10 +159,3 @@ def test_a_run_that_was_cut_short_is_refused_with_how_to_continue_it(run: str) -
     line = complaint("check", run, "--baseline", "base.parquet", code=3)
     assert line.startswith(f"{run}: ")
     assert line.endswith("--resume --out run.parquet")
-
-
-def test_a_baseline_that_was_cut_short_is_refused() -> None:
-    write(run_of(1.0), Path("run.parquet"))
-    write_journal(Path("base.jsonl"), make_record(ONE, (1.0,)), planned=3)
-    line = complaint("check", "run.parquet", "--baseline", "base.jsonl", code=3)
-    assert line.startswith("base.jsonl: ")

@@ -37,21 +37,10 @@ def test_a_confirmed_slowdown_against_a_history_fails(tmp_path: Path, install: I
     assert (found.exit_code, counts(found)) == (1, "1 slower")
 
 
-def test_runs_that_differ_among_themselves_widen_what_passes(tmp_path: Path) -> None:
-    noisy = [1.0, 1.06, 0.95, 1.04, 0.97, 1.05, 0.94, 1.02, 0.99, 1.03]
-    found = against_history(tmp_path, noisy, 1.07)
-    assert (found.exit_code, counts(found)) == (0, "1 inconclusive")
-
-
 def test_too_short_a_history_judges_no_time(tmp_path: Path) -> None:
     found = against_history(tmp_path, STEADY[:4], 1.5)
     assert (found.exit_code, counts(found)) == (0, "1 inconclusive")
     assert "has so many comparable runs" in " ".join(found.stdout.split())
-
-
-def test_only_the_last_runs_of_a_history_count(tmp_path: Path) -> None:
-    found = against_history(tmp_path, (*[0.8] * 3, *STEADY), 1.005)
-    assert counts(found) == "1 unchanged"
 
 
 def test_a_history_of_another_machine_judges_memory_alone(tmp_path: Path) -> None:

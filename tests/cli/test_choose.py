@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from factories.choice_records import SHAPE, failed, ran, results_of, with_latency
-from factories.commanding import Terminal, call, write_journal
+from factories.commanding import call, write_journal
 from factories.golden import assert_golden
 
 from harness.records import Estimate, Record, Status
-from harness.report.choice import choices_document
-from harness.report.document import show
-from harness.selection import choose as choose_among
 from harness.store import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -60,17 +57,6 @@ def test_markdown_is_a_table_for_a_pull_request(tmp_path: Path) -> None:
     (tmp_path / "work.toml").write_text(WORKLOAD)
     of_workload = choose(path, "--workload", tmp_path / "work.toml", "--format", "markdown")
     assert "- one_pass: 2.00x" in of_workload.stdout
-
-
-@pytest.mark.parametrize("columns", [40, 60])
-def test_a_narrow_terminal_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    stream = Terminal()
-    show(choices_document(choose_among([results_of([NATIVE, QUICK])]), []), stream)
-    words = set(stream.getvalue().replace(",", " ").replace(":", " ").replace(";", " ").split())
-    assert {"one_pass", "speed", "time", "error", "fastest", "native"} <= words
-    assert "…" not in stream.getvalue()
 
 
 INACCURATE = replace(NATIVE, status=Status.INACCURATE, reason="y is 21.9 ulp off")
@@ -123,12 +109,6 @@ def test_json_holds_null_for_numbers_that_are_not_finite(tmp_path: Path) -> None
     (candidate,) = strict_json(done.stdout)["choices"][0]["candidates"]
     assert candidate["time_s"]["high"] is None
     assert candidate["error_ulp"] is None
-
-
-def test_only_python_is_printed(tmp_path: Path) -> None:
-    done = choose(store(tmp_path, NATIVE, QUICK), "--format", "python")
-    assert done.exit_code == 0
-    compile(done.stdout, "printed", "exec")
 
 
 def test_filters_and_limits_reach_the_choice(tmp_path: Path) -> None:

@@ -127,17 +127,3 @@ def test_a_file_that_must_not_or_cannot_be_written_is_refused_before_the_compari
     assert name in found.stderr
     assert Path("good.parquet").read_bytes() == before
     assert not Path("other.parquet").exists()
-
-
-def test_cases_left_out_of_the_summary_are_in_the_junit_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("harness.report.ci.LIMIT_BYTES", 20_000)
-    cases = [make_record(make_case("x" * 900, rows=rows), STEADY) for rows in range(40)]
-    broken = [make_record(record.case, (1.0,), status=Status.WRONG) for record in cases]
-    write(results_of(*cases), Path("base.parquet"))
-    write(results_of(*broken), Path("bad.parquet"))
-    gate("bad.parquet", "--junit", "all.xml", "--summary", "summary.md")
-    assert Path("summary.md").stat().st_size <= 20_000
-    assert "all.xml" in Path("summary.md").read_text()
-    assert failures("all.xml") == len(cases)

@@ -28,29 +28,12 @@ def runs(tmp_path: Path) -> tuple[str, str]:
     return str(before), str(after)
 
 
-def test_the_page_has_the_verdicts(runs: tuple[str, str], tmp_path: Path) -> None:
-    before, after = runs
-    page = tmp_path / "page.html"
-    done = call("report", after, "--baseline", before, "--out", str(page))
-    assert done.exit_code == 0
-    text = page.read_text()
-    assert "1 case got worse." in text
-    assert f"{after} against {before}" in text
-
-
 @pytest.mark.parametrize("several", ["after and before", "a folder"])
 def test_a_baseline_is_for_one_run(runs: tuple[str, str], tmp_path: Path, several: str) -> None:
     given = [str(tmp_path)] if several == "a folder" else runs
     done = call("report", *given, "--baseline", runs[0])
     assert done.exit_code == 2
     assert "--baseline is for one RUN" in done.stderr
-
-
-def test_markdown_names_what_got_worse(runs: tuple[str, str]) -> None:
-    done = call("compare", *runs, "--format", "markdown")
-    assert done.exit_code == 0
-    assert done.stdout.startswith("## layernorm-bench: ❌ 1 case got worse")
-    assert "| one_pass/forward/64x768/float32/normal |" in done.stdout
 
 
 def seen(*more: str) -> Result:

@@ -15,8 +15,6 @@ from harness.cases import Axis, Grid, Sweep
 from harness.cases.axes import sweep_axes
 from harness.cli import main
 from harness.cli.options import type_of
-from harness.cli.results import FORMATS
-from harness.report.exports import AS_TEXT
 
 
 @pytest.mark.skipif(not IS_RECENT, reason="click 8.1 writes metavars otherwise")
@@ -26,16 +24,6 @@ def test_the_help_of_a_command(command: str) -> None:
     assert found.exit_code == 0
     path = Path(__file__).parent / "golden" / f"help_{command or 'main'}.txt"
     assert_golden(found.stdout, path)
-
-
-def test_every_option_has_a_help_text() -> None:
-    without = [
-        f"{name} {parameter.name}"
-        for name, command in main.commands.items()
-        for parameter in command.params
-        if parameter.param_type_name == "option" and not getattr(parameter, "help", None)
-    ]
-    assert without == []
 
 
 def test_help_imports_no_slow_package() -> None:
@@ -53,10 +41,6 @@ print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
     )
     slow = {"torch", "numpy", "pandas", "pyarrow", "matplotlib", "pydantic", "rich"}
     assert not slow & set(json.loads(done.stdout))
-
-
-def test_formats_agree_with_exports() -> None:
-    assert set(FORMATS) == set(AS_TEXT)
 
 
 @pytest.mark.parametrize("axis", sweep_axes(), ids=lambda axis: axis.name)

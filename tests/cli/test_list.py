@@ -13,7 +13,6 @@ import implementations
 from harness.cases import preset_names
 from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
 from harness.cli import list as list_module
-from harness.cli.list import CATALOGUE
 from harness.measure.devices import DEVICES
 from harness.selection.workload import workload_names
 
@@ -49,7 +48,3 @@ def test_names_and_descriptions_are_in_columns(kind: str, monkeypatch: pytest.Mo
     found = call("list", kind)
     assert found.exit_code == 0
     assert_golden(found.stdout, Path(__file__).parent / "golden" / f"list_{kind}.txt")
-
-
-def test_the_help_names_every_kind() -> None:
-    assert all(kind in call("list", "--help").stdout for kind in CATALOGUE)

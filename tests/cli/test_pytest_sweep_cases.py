@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from factories.pytest_runs import pytest_in
 
-import implementations
 from harness.cli.pytest_sweep import SweepTests
 from harness.records.refusal import Refusal
 
@@ -28,12 +27,6 @@ def config_of(folder: Path, *arguments: str, source: Any = pytest.Config.ArgsSou
 
 def header_of(config: Any, sweep: str, alone: bool = True) -> str:
     return SweepTests(config, sweep, {}, options={}, alone=alone).pytest_report_header()
-
-
-def test_all_cases_of_a_preset_are_planned(tmp_path: Path) -> None:
-    on_cpu = [each for each in implementations.ALL if "cpu" in each.devices]
-    config = config_of(tmp_path, "tests", source=FROM_INI)
-    assert f" {96 + 8 + 24 * len(on_cpu)} cases of ci; no other" in header_of(config, "ci")
 
 
 @pytest.mark.parametrize(

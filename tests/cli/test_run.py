@@ -195,16 +195,6 @@ def test_a_dry_run_names_the_cases_and_measures_nothing() -> None:
     assert len(json.loads(as_json.stdout)["cases"]) == 1
 
 
-def test_a_large_run_is_a_summary_and_a_verbose_one_has_every_case() -> None:
-    seeds = ("--seed", ",".join(map(str, range(41))))
-    found = call("run", *ONE, *seeds)
-    assert found.stdout.splitlines()[1].split() == ["native", "41", "41"]
-    assert "/forward/" not in found.stdout
-    found = call("run", *ONE, *seeds, "--resume", "--verbose")
-    assert found.stdout.count("2x8 float32 cpu forward normal") == 41
-    assert "41 of them measured earlier" in found.stdout
-
-
 @pytest.mark.parametrize(("targets", "code"), [("native", 2), ("native,mine.py:raises", 3)])
 def test_a_page_that_cannot_be_written_costs_the_page_only(targets: str, code: int) -> None:
     Path("reports").write_text("no folder")
@@ -224,14 +214,6 @@ def test_a_page_that_cannot_be_written_costs_the_page_only(targets: str, code: i
 
 def ids(*arguments: str) -> list[str]:
     return [each["id"] for each in json.loads(call("run", *arguments, "--json").stdout)["cases"]]
-
-
-def test_shards_measure_every_case_once() -> None:
-    names = ("native", "one_pass", "two_pass", "welford")
-    sweep = ("-i", ",".join(names), "--shape", "2x8", "--measure", "errors")
-    parts = [ids(*sweep, "--shard", f"{n}/3", "--out", f"part{n}.parquet") for n in (1, 2, 3)]
-    measured = [case for part in parts for case in part]
-    assert len(measured) == len(set(measured)) == len(names)
 
 
 def test_an_axis_given_twice_or_with_commas_has_all_its_values() -> None:

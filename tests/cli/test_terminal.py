@@ -73,14 +73,6 @@ def test_quiet_progress_prints_nothing(stream: StringIO) -> None:
     assert stream.getvalue() == ""
 
 
-def test_the_progress_of_a_continued_run_counts_only_the_missing_cases() -> None:
-    stream = StringIO()
-    with RunProgress(9, stream) as progress:
-        progress.expect(2)
-        progress.show(OK)
-    assert stream.getvalue().startswith("[1/2] ")
-
-
 def test_a_terminal_has_a_bar_and_no_line_per_case() -> None:
     stream = Terminal()
     with RunProgress(2, stream) as progress:
@@ -95,8 +87,3 @@ def test_the_cursor_is_shown_again_if_the_run_fails() -> None:
     with pytest.raises(ZeroDivisionError), RunProgress(2, stream):
         raise ZeroDivisionError
     assert "\x1b[?25h" in stream.getvalue()
-
-
-def test_the_standard_stream_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
-    RunProgress(1).show(OK)
-    assert CASE.id in capsys.readouterr().err

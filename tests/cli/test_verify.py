@@ -207,36 +207,6 @@ def test_a_remark_exits_with_0_and_under_strict_with_1(implementations: Path) ->
     assert verified("--strict", "native").exit_code == 0
 
 
-def test_a_call_that_models_make_and_that_raises_is_in_the_first_line_and_strict_fails_it(
-    implementations: Path,
-) -> None:
-    target = f"{implementations}:declines_transposed"
-    found = verified(target)
-    first = " ".join(found.stdout.split()).partition(". ")[0]
-    assert (found.exit_code, "but it raises where x is" in first) == (0, True)
-    assert verified("--strict", target).exit_code == 1
-
-
-def test_verbose_adds_the_counts_and_the_line_of_python(implementations: Path) -> None:
-    short, verbose = (
-        verified(*option, f"{implementations}:wrong").stdout for option in ((), ("--verbose",))
-    )
-    assert "failures (" not in short
-    assert "failures (" in verbose
-    assert "in Python:" in verbose
-
-
-def test_the_scope_is_in_the_json(implementations: Path) -> None:
-    found = verified("--json", "--normalized-dims", "2",
-                     "--eps", "0.25", f"{implementations}:right")  # fmt: skip
-    (verdict,) = json.loads(found.stdout)
-    assert (verdict["outcome"], verdict["passed"], verdict["instead"]) == ("right", True, None)
-    assert verdict["scope"]["axes"] == "the last 2 axes"
-    assert verdict["scope"]["eps"] == 0.25
-    assert verdict["scope"]["has_gradient"] is False
-    assert verdict["headline"] == f"{implementations}:right is a LayerNorm over the last 2 axes."
-
-
 def test_init_takes_literals_and_strings(implementations: Path) -> None:
     target = f"{implementations}:OfDepth"
     options = ("--json",)

@@ -68,15 +68,6 @@ def test_the_cache_size_is_that_of_the_largest_cache_or_64_mib(write: Write) -> 
     assert CpuDevice().cache_bytes() == 36 << 20
 
 
-def test_evicting_writes_more_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuDevice, "cache_bytes", lambda _: 1000)
-    device = CpuDevice()
-    for times in (1, 2):
-        device.evict()
-        assert device._flood is not None
-        assert device._flood.tolist() == [times] * 2500
-
-
 # --- its condition -------------------------------------------------------------------------------
 
 

@@ -32,12 +32,6 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 # --- the CPU -------------------------------------------------------------------------------------
 
 
-def test_a_call_is_made_as_often_as_asked() -> None:
-    calls: list[None] = []
-    CpuDevice().time(lambda: calls.append(None), 7)
-    assert len(calls) == 7
-
-
 @pytest.mark.parametrize(
     ("kind", "threads", "clock"),
     [
@@ -97,12 +91,6 @@ def test_the_resolution_of_a_fine_clock_is_the_smallest_difference(
     steps = itertools.cycle([60, 61, 75])
     monkeypatch.setattr(cpu, "thread_time_ns", itertools.accumulate(steps).__next__)
     assert CpuDevice().resolution_s() == pytest.approx(1e-9)
-
-
-def test_a_cpu_has_no_launch_time_and_no_replay() -> None:
-    device = CpuDevice()
-    assert device.time(lambda: None, 1).launch_s is None
-    assert device.replayed(lambda: lambda: None) is None
 
 
 # --- CUDA ----------------------------------------------------------------------------------------

@@ -11,13 +11,11 @@ from factories.fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of,
 from harness.measure.latency import Sampled
 from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios
 from harness.records import (
-    Allocation,
     Arm,
     ArmRole,
     Budget,
     Cache,
     Clock,
-    DeviceState,
     WarningKind,
 )
 
@@ -89,22 +87,6 @@ def test_a_device_without_a_cpu_clock_is_timed_by_the_wall() -> None:
     assert latency_of(sampled).clock is Clock.CUDA_EVENT
     assert arm_of(sampled, ArmRole.SUBJECT).cpu_s is None
     assert latency_of(sampled).per_call_s.value == pytest.approx(6e-6)
-
-
-def test_settings_are_recorded_with_the_result() -> None:
-    latency = latency_of(measure(FakeDevice(step_s=3e-8)))
-    assert latency.resolution_s == 3e-8
-    assert latency.allocation is Allocation.STEADY
-    assert latency.cache is Cache.WARM
-    assert (latency.processes, latency.reference) == (1, "reference")
-    assert {arm.name for arm in latency.arms} == {"subject", "reference", "copy"}
-
-
-def test_the_condition_is_recorded_before_and_after() -> None:
-    device = FakeDevice(state=lambda now_s: DeviceState(clock_hz=1e9 - now_s))
-    latency = latency_of(measure(device))
-    assert latency.before == DeviceState(clock_hz=1e9)
-    assert latency.after == DeviceState(clock_hz=1e9 - device.now())
 
 
 def test_the_launch_time_is_recorded() -> None:

@@ -127,11 +127,6 @@ def test_time_taken_by_the_hypervisor_has_a_warning(stolen_s: float, is_warned: 
         assert "5 %" in found[0].advice
 
 
-def test_stolen_time_is_relative_to_the_time_of_the_measurement() -> None:
-    device = FakeDevice(state=lambda now_s: DeviceState(steal_s=100.0 + 0.5 * now_s))
-    assert "50 %" in (advice(measure(device), WarningKind.NOISY) or "")
-
-
 # --- the clock -----------------------------------------------------------------------------------
 
 
@@ -204,16 +199,6 @@ def test_a_device_that_was_throttled_before_and_after_names_each_reason_once() -
 
 
 # --- issuing takes longer than working -----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("launch_s", "is_warned"), [(None, False), (2e-6, False), (2.9e-6, False), (9e-6, True)]
-)
-def test_a_launch_longer_than_the_work_has_a_warning(
-    launch_s: float | None, is_warned: bool
-) -> None:
-    device = FakeDevice(clock=Clock.CUDA_EVENT, launch_s=launch_s)
-    assert (WarningKind.LAUNCH_BOUND in kinds(measure(device))) is is_warned
 
 
 # --- the texts -----------------------------------------------------------------------------------

@@ -71,13 +71,6 @@ def test_warm_up_calls_of_all_arms_are_recorded() -> None:
     assert latency_of(measure(device)).warm_up_calls == 3 * (21 + 3)
 
 
-def test_slow_warm_up_calls_are_in_no_sample() -> None:
-    device = FakeDevice(lambda name, n: TIMES_S[name] * (1000 if n < 2 else 1))
-    sampled = measure(device)
-    assert latency_of(sampled).per_call_s.value == pytest.approx(3e-6)
-    assert sampled.warnings == ()
-
-
 # --- how many calls fill a sample ----------------------------------------------------------------
 
 
@@ -92,10 +85,6 @@ def test_a_preempted_try_does_not_make_the_samples_short() -> None:
     # four calls find it warm, then come five tries of a fifth of a sample
     sampler, _, _ = warmed_up(lambda _, n: 1e-3 if n in range(4, 100) else SAMPLE_S / 150)
     assert sampler.calls == 150
-
-
-def test_a_cold_sample_on_a_gpu_is_one_call() -> None:
-    assert warmed_up(lambda _, __: 1e-6, Cache.FLUSHED)[0].calls == 1
 
 
 # --- clocks that do not move forward -------------------------------------------------------------

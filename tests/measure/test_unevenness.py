@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -130,8 +129,3 @@ def test_the_drift_of_the_machine_is_not_uneven() -> None:
         return drift * samples(random), samples(random)
 
     assert share_uneven(draw) < 0.01
-
-
-def test_without_epochs_nothing_is_compared() -> None:
-    empty = [replace(arm, wall_s=(), epochs=()) for arm in arms_of(*np.ones((2, 1, 1)))]
-    assert unevenness(empty, cpu=False, least=LEAST) == (None, False)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from factories.results_factory import make_record, make_run
 from factories.small_results import CASE, FAILED, SMALL, shown
 
 from harness.records import Status
-from harness.report.frame import gather
 from harness.report.provenance import failures_and_warnings
 from harness.store import Results
 
@@ -36,15 +34,3 @@ def test_reasons_that_differ_only_in_numbers_are_listed_once() -> None:
     assert listed.count("float32 wanted") == 1
     assert "and 2 like it" in listed
     assert "float16 wanted" in listed
-
-
-def test_a_complete_run_has_nothing_left_out() -> None:
-    complete = replace(SMALL, runs=(make_run(planned=1),))
-    (block,) = failures_and_warnings(gather([replace(complete, records=(make_record(CASE),))]))
-    assert block.kind == "text"
-
-
-def test_warnings_are_listed_with_their_advice(results: Results) -> None:
-    assert "close other programs" in shown(failures_and_warnings, results)
-    certain = [replace(record, warnings=()) for record in results.records[:50]]
-    assert "close other programs" not in shown(failures_and_warnings, results, *certain)

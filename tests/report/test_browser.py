@@ -44,20 +44,6 @@ def test_sorting_puts_missing_values_last_in_both_directions(tab: Page) -> None:
     assert firsts[0] != firsts[1]
 
 
-def test_buttons_show_the_next_and_the_previous_page_of_cases(tab: Page, results: Results) -> None:
-    pages = -(-COUNT // 50)
-    expect(tab.locator("#where")).to_have_text(f"page 1 of {pages}")
-    expect(tab.locator("#previous")).to_be_disabled()
-    first = column(tab, "id")
-    assert len(first) == 50
-    assert set(first) <= {record.case.id for record in results.records}
-    tab.click("#next")
-    expect(tab.locator("#where")).to_have_text(f"page 2 of {pages}")
-    assert column(tab, "id") != first
-    tab.click("#previous")
-    assert column(tab, "id") == first
-
-
 def test_a_facet_filters_by_its_value_and_a_card_by_its_status(tab: Page) -> None:
     tab.select_option("#choose-status", "wrong")
     tab.select_option("#choose-dtype", "float16")
@@ -120,17 +106,6 @@ def test_nothing_is_wider_than_the_screen(tab: Page, width: int) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_recommended_implementation_is_visible_on_a_phone(tab: Page) -> None:
-    tab.set_viewport_size({"width": PHONE, "height": 800})
-    table = tab.locator("#which_implementation_to_run table").first
-    place = table.locator("thead th").all_inner_texts().index("Run") + 1
-    cells = [found for found in table.locator(f"tbody td:nth-child({place})").all() if shown(found)]
-    assert cells
-    for box in (found.bounding_box() for found in cells):
-        assert box is not None
-        assert box["x"] + box["width"] <= PHONE
-
-
 def shown(element: Locator) -> bool:
     return element.bounding_box() is not None
 
@@ -182,29 +157,6 @@ def test_no_word_is_split_on_a_phone(tab: Page, results: Results, tmp_path: Path
 
 
 # --- print ---------------------------------------------------------------------------------------
-
-
-@EACH_THEME
-def test_print_has_a_white_background_in_each_theme(tab: Page) -> None:
-    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
-    tab.emulate_media(media="print")
-    colours = tab.evaluate(
-        """[document.body, document.querySelector(".box")].map((each) => {
-          const style = getComputedStyle(each);
-          return [style.color, style.backgroundColor];
-        })"""
-    )
-    assert colours == [["rgb(22, 25, 29)", "rgb(255, 255, 255)"]] * 2
-
-
-def test_folded_blocks_are_opened_for_printing(tab: Page) -> None:
-    closed = "document.querySelectorAll('details:not([open])').length"
-    before = tab.evaluate(closed)
-    assert before > 0
-    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert tab.evaluate(closed) == 0
-    tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert tab.evaluate(closed) == before
 
 
 def test_no_table_is_wider_than_a_printed_page(tab: Page) -> None:

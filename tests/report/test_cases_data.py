@@ -9,7 +9,7 @@ from base64 import b64encode
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from math import inf, nan
+from math import inf
 
 import pytest
 from factories.results_factory import make_record, make_results
@@ -66,18 +66,6 @@ def test_the_command_of_a_case_runs_this_case_alone(case: Case) -> None:
     assert [planned_case.case for planned_case in planned] == [case]
 
 
-def test_infinities_are_texts_and_columns_without_a_number_are_left_out() -> None:
-    record = make_record(PLAIN)
-    assert record.errors is not None
-    output = replace(record.errors.outputs[0], scaled_max_ulp=inf, bound_ratio=nan)
-    broken = replace(record, errors=replace(record.errors, outputs=(output,)), latency=None)
-    results = Results(records=(broken,), runs=(), environments={})
-    numbers = case_data(gather([results]))["numbers"]
-    assert numbers["error_ulp"] == ["inf"]
-    assert "latency_s" not in numbers
-    assert "bound_ratio" not in numbers
-
-
 # --- more cases than a page can hold --------------------------------------------------------------
 
 
@@ -111,11 +99,6 @@ def test_the_policy_allows_the_script_of_the_page_and_nothing_else(page: str) ->
         policy["script-src"] == f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
     )
     assert not re.search(r"<[^>]* on\w+=", page)
-
-
-def test_json_refuses_a_number_that_it_cannot_hold() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        script_json({"value": nan})
 
 
 def test_an_infinite_number_becomes_a_text_and_a_missing_one_null() -> None:

@@ -10,7 +10,6 @@ from factories.choice_records import (
     OTHER_MACHINE,
     call,
     choices_among,
-    failed,
     ran,
     workload_choices,
 )
@@ -68,25 +67,12 @@ def test_several_choices_are_a_table_that_the_module_runs() -> None:
     torch.testing.assert_close(scope["LayerNorm"](768).eval()(x), expected)
 
 
-def test_a_training_step_has_precedence_over_its_backward_alone() -> None:
-    backward = ran("one_pass", 1.0, direction=Direction.BACKWARD)
-    code = code_for(backward, ran("two_pass", 1.0, **TRAINING), ran("native", 1.0))
-    assert name_for(run_code(code), 64, 768, gradient=True) == "two_pass"
-    assert "left out" in code
-
-
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own, on import
 def test_a_compiled_candidate_is_compiled_and_named_so() -> None:
     code = code_for(ran("one_pass", 0.5, mode=Mode.COMPILED))
     assert name_for(run_code(code), 9, 99) == "one_pass (compiled)"
     code = code_for(ran("one_pass", 0.5, mode=Mode.COMPILED), ran("native", 1.0, shape=(512, 768)))
     assert name_for(run_code(code), 64, 768) == "one_pass (compiled)"
-
-
-def test_the_evidence_and_scenarios_without_a_choice_are_comments() -> None:
-    code = code_for(ran("native", 1.0), failed("native", Status.CRASHED, shape=(8, 8)))
-    assert code.startswith("# evidence: made up by hand\n")
-    assert "# no candidate is eligible for 8x8 float32 cpu forward" in code
 
 
 def test_an_inaccurate_choice_is_a_comment() -> None:

@@ -16,7 +16,7 @@ from factories.choice_records import (
 from factories.golden import assert_golden
 
 from harness.records import Direction, Record, Status
-from harness.report.choice import headline_lines, headline_of
+from harness.report.choice import headline_of
 from harness.selection import Requirements
 
 NATIVE = timed("native", 1.0)
@@ -63,7 +63,3 @@ def test_the_sentences() -> None:
     found = choices_among(*NATIVE, requirements=accurate)
     lines += ["\nerrors of 2 ulp on any input", *headline_of(found)]
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "headlines.txt")
-
-
-def test_without_choices_there_is_no_sentence() -> None:
-    assert headline_lines((), {}, Requirements()) == []

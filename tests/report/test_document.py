@@ -9,7 +9,6 @@ from harness.report.document import (
     Facts,
     Table,
     Text,
-    html,
     markdown,
     number,
     pill,
@@ -110,11 +109,3 @@ def test_markdown_is_never_longer_than_its_limit(limit: int) -> None:
     assert len(text.encode()) <= limit
     whole = markdown(DOCUMENT[:4])
     assert text in {"", whole} or ("see elsewhere" in text and text[:10] == whole[:10])
-
-
-def test_html() -> None:
-    text = html(DOCUMENT)
-    assert '<p class="plain">with &lt;one&gt; thread</p>' in text
-    assert "<small>a longer reason</small>" in text
-    assert '<span class="pill wrong">wrong</span>' in text
-    assert "<dt>CPU</dt><dd>Imaginary*</dd>" in text

@@ -13,7 +13,6 @@ from factories.results_factory import make_cases, make_record, make_results, mak
 
 from harness.records import Case, Record, Status
 from harness.report import write_report
-from harness.report.provenance import command_rest
 from harness.store import Results
 
 pytest.importorskip("playwright", reason="playwright is not installed")
@@ -106,29 +105,6 @@ def test_arrow_keys_move_through_the_dots_and_show_the_command(tab: Page) -> Non
     expect(tab.locator("#pointed-case")).to_contain_text("layernorm-bench run -i ")
     tab.keyboard.press("Escape")
     expect(tab.locator("#pointed-case")).to_be_empty()
-
-
-def test_a_row_opens_with_the_keyboard_and_shows_its_command(tab: Page) -> None:
-    tab.locator("#grid tbody th button").first.focus()
-    tab.keyboard.press("Enter")
-    details = tab.locator("#grid .details")
-    expect(details).to_contain_text("layernorm-bench run -i native --shape 1x64 --dtype float32")
-    tab.keyboard.press("Enter")
-    expect(details).to_have_count(0)
-
-
-def test_the_download_has_the_command_of_every_case(
-    tab: Page, results: Results, tmp_path: Path
-) -> None:
-    rows = downloaded(tab, tmp_path / "cases.csv")
-    assert len(rows) == len(results.records)
-    for record in results.records:
-        case = record.case
-        shape = "x".join(map(str, case.shape))
-        axes = f"--dtype {case.dtype} --distribution {case.distribution}"
-        command = f"layernorm-bench run -i {case.implementation} --shape {shape} {axes}"
-        command = f"{command} --direction {case.direction} {command_rest(record)}".rstrip()
-        assert rows[case.id]["command"] == command
 
 
 def test_the_policy_stops_scripts_and_requests_from_elsewhere(

@@ -35,41 +35,8 @@ def test_the_page_shows_each_change_with_a_link_to_its_commit(changed: History) 
     assert page == build_page([run.results for run in changed.latest], history=changed)
 
 
-def test_without_a_repository_the_commit_stands_alone(changed: History) -> None:
-    runs = [
-        replace(
-            run,
-            results=replace(
-                run.results,
-                environments={
-                    name: replace(environment, repository_url=None)
-                    for name, environment in run.results.environments.items()
-                },
-            ),
-        )
-        for run in changed.runs
-    ]
-    history = replace(changed, runs=tuple(runs))
-    page = build_page([run.results for run in history.latest], history=history)
-    assert URL not in page
-    assert f"{commit_of(7)[:10]}..{commit_of(8)[:10]}" in page
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_history_of_few_runs_says_so(number: int) -> None:
-    text = repr(blocks_of(history_of(*runs_of(CASE, [0.7] * number))))
-    assert "No change was found" in text
-
-
 def test_runs_without_times_have_no_figure() -> None:
     runs = [replace(run, records=(make_record(CASE),)) for run in runs_of(CASE, (0.7, 0.7))]
     text = repr(blocks_of(history_of(*runs)))
     assert "No case has a speed" in text
     assert "FigureBlock" not in text
-
-
-def test_hostile_names_are_escaped() -> None:
-    case = make_case("<script>alert(1)</script>.py:f")
-    history = history_of(*runs_of(case, wavy((0.7, 8), (0.9, 8))))
-    page = build_page([run.results for run in history.latest], history=history)
-    assert "<script>alert" not in page

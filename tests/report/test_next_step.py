@@ -96,11 +96,6 @@ def test_every_value_of_a_case_reaches_the_explanation() -> None:
             assert getattr(grid, axis.key) == (axis.get(record.case),)
 
 
-def test_param_dtype_is_given_only_if_it_differs() -> None:
-    assert "--param-dtype" not in words(wrong(dtype="bfloat16", param_dtype="bfloat16"))
-    assert "--param-dtype" in words(wrong(dtype="bfloat16", param_dtype="float32"))
-
-
 @pytest.mark.parametrize(
     ("record", "direction"),
     [
@@ -122,12 +117,6 @@ def test_a_wrong_case_that_cannot_be_explained_is_verified(record: Record, direc
     assert found["targets"] == ("one_pass",)
     assert (found["dtypes"], found["directions"]) == (("float32",), (direction,))
     assert found["device"] == "cpu"
-
-
-def test_the_device_of_a_case_is_named_where_it_is_not_the_cpu() -> None:
-    assert parsed(explain, words(wrong(device="cuda")))["devices"] == (("cuda",),)
-    record = wrong(device="cuda", direction=Direction.BACKWARD, off="dx")
-    assert parsed(verify, words(record))["device"] == "cuda"
 
 
 @pytest.mark.parametrize(

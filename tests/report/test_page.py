@@ -11,7 +11,6 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 from threading import Thread
-from types import FunctionType
 
 import pytest
 from factories.results_factory import make_cases, make_record, make_results, make_run
@@ -57,18 +56,6 @@ def test_every_section_is_on_the_page_and_in_its_navigation(page: str) -> None:
         assert f'<a href="#{section.__name__}">{heading(section)}</a>' in page
 
 
-def test_every_public_function_of_the_sections_is_in_sections() -> None:
-    names = [name for name in sys.modules if name.startswith("harness.report.")]
-    public = {
-        function.__name__
-        for name in names
-        for function in vars(sys.modules[name]).values()
-        if isinstance(function, FunctionType)
-        and list(function.__annotations__.values()) == ["PageData", "tuple[Block, ...]"]
-    }
-    assert public == {section.__name__ for section in SECTIONS}
-
-
 def test_a_section_without_data_is_left_out_or_says_so_and_has_no_figure() -> None:
     for section in SECTIONS:
         blocks = section(gather([SMALL]))
@@ -97,11 +84,6 @@ def test_the_page_loads_nothing_and_its_drawings_are_small(page: str) -> None:
     assert max(map(len, drawings)) < 40_000
 
 
-def test_ids_are_unique(page: str) -> None:
-    ids = re.findall(r'\sid="([^"]*)"', page)
-    assert len(ids) == len(set(ids))
-
-
 def test_a_report_needs_no_torch() -> None:
     code = "import sys, harness.report; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -127,14 +109,6 @@ def test_a_page_can_be_written_to_a_pipe(tmp_path: Path) -> None:
     assert found == [build_page([SMALL])]
 
 
-def test_a_page_behind_a_link_is_replaced_there(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "page.html").symlink_to("elsewhere/first.html")
-    write_report([SMALL], tmp_path / "page.html")
-    assert (tmp_path / "page.html").is_symlink()
-    assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["first.html"]
-
-
 # --- what the page holds -------------------------------------------------------------------------
 
 
@@ -147,12 +121,6 @@ def test_hostile_texts_are_shown_and_not_run() -> None:
     assert "<b>" not in page.replace('<b aria-hidden="true">', "")
     assert escape(HOSTILE) in page.replace("&#39;", "&#x27;")
     assert HOSTILE in embedded(page)["texts"]["reason"]["words"]
-
-
-def test_errors_without_latency_make_a_page() -> None:
-    page = build_page([make_results(60, devices=["cpu"], dtypes=["float32"], errors_only=True)])
-    assert "<svg" not in markup_of(page, "which_implementation_to_run")
-    assert "<svg" not in markup_of(page, "latency_against_size")
 
 
 def test_one_implementation_makes_a_page_and_the_same_page_again() -> None:

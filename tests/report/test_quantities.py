@@ -4,7 +4,7 @@ from math import inf, nan
 
 import pytest
 
-from harness.report.document import power_of_ten, rounded
+from harness.report.document import rounded
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,3 @@ from harness.report.document import power_of_ten, rounded
 )
 def test_three_digits(value: float | None, text: str) -> None:
     assert rounded(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(1e3, "1,000"), (1e6, "10⁶"), (2e5, "2 × 10⁵")])
-def test_a_tick_label(value: float, text: str) -> None:
-    assert power_of_ten(value) == text

@@ -18,11 +18,8 @@ from harness.report.document import terminal_lines
 from harness.report.run import (
     answer_lines,
     document_of_run,
-    problem_lines,
     problems_of,
     run_tables,
-    totals_line,
-    warning_lines,
 )
 from harness.run.session import SessionOutcome
 from harness.store import Results
@@ -87,13 +84,6 @@ def test_the_table_of_a_run() -> None:
     assert_golden(text, GOLDEN / "run_table.txt")
 
 
-@pytest.mark.parametrize(
-    ("cases", "every", "rows"), [(0, False, 0), (40, False, 41), (41, False, 2), (41, True, 42)]
-)
-def test_many_cases_are_counted_per_implementation(cases: int, every: bool, rows: int) -> None:
-    assert len(printed(*[OK] * cases, every=every).splitlines()) == rows
-
-
 # --- below the table -----------------------------------------------------------------------------
 
 
@@ -141,27 +131,3 @@ def test_problems_are_wrong_cases_then_failures_then_those_asked_for() -> None:
     assert [record.status for record in problems_of(EVERY_STATUS)] == expected
     asked = problems_of(EVERY_STATUS, ("out_of_guarantee", "wrong"))
     assert [record.status for record in asked] == [*expected, Status.OUT_OF_GUARANTEE]
-
-
-def test_the_most_urgent_statuses_have_a_line_and_the_others_are_counted() -> None:
-    *lines, more = problem_lines(EVERY_STATUS)
-    assert [line.partition(":")[0] for line in lines] == ["wrong", "crashed", "timeout", "error"]
-    assert more.startswith(f"and {len(Status) - 5} more")
-
-
-def test_a_kind_of_measurement_warning_is_counted_once_per_case() -> None:
-    noisy = replace(OK, warnings=(WARNING, WARNING))
-    other = replace(noisy, case=replace(CASE, seed=1))
-    assert warning_lines([OK, noisy, other]) == [
-        f"measurement warning: noisy in 2 cases: {WARNING.advice}"
-    ]
-    assert warning_lines([OK]) == []
-
-
-@pytest.mark.parametrize(
-    ("wall_s", "ratio", "is_shown"), [(62.3, 0.061, True), (3.1, 1.0, False), (62.3, None, False)]
-)
-def test_the_overhead_of_a_short_run_is_not_printed(
-    wall_s: float, ratio: float | None, is_shown: bool
-) -> None:
-    assert ("overhead" in totals_line(ended_run([OK], wall_s, ratio))) == is_shown

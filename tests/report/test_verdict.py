@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.records import Case, Status
 from harness.records.finding import Finding
-from harness.report.document import Document, html, markdown, terminal_lines
+from harness.report.document import Document, terminal_lines
 from harness.report.verdict import (
     document_of_explanation,
     document_of_self_test,
@@ -24,7 +23,7 @@ from harness.report.verdict import (
 )
 from harness.verify.case_results import Count
 from harness.verify.explain import Explanation, Step
-from harness.verify.result import Outcome, Verdict
+from harness.verify.result import Verdict
 from harness.verify.self_test import MutantResult, SelfTest
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -81,10 +80,6 @@ def test_verbose_verdicts_explanations_and_self_tests_in_words() -> None:
     assert_golden(as_text(documents), GOLDEN / "verbose_verdicts.txt")
 
 
-def test_there_is_an_example_of_every_outcome() -> None:
-    assert {verdict.outcome for verdict in EXAMPLES.values()} == {*Outcome}
-
-
 def assert_fits_a_screen(verdict: Verdict) -> None:
     lines = text_of(document_of_verdict(verdict)).splitlines()
     assert len(lines) <= 15
@@ -132,14 +127,6 @@ def test_a_verdict_with_many_long_findings_fits_a_screen(
     verdict: Verdict, findings: list[Finding], counts: list[Count]
 ) -> None:
     assert_fits_a_screen(replace(verdict, findings=tuple(findings), counts=tuple(counts)))
-
-
-@every_example
-@pytest.mark.parametrize("render", [markdown, html])
-def test_a_verdict_can_be_rendered_as_a_page_and_as_markdown(
-    verdict: Verdict, render: Callable[[Document], str]
-) -> None:
-    assert verdict.target in render(document_of_verdict(verdict, verbose=True))
 
 
 @every_example

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from factories.known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, measured
+from factories.known_functions import CASE, ERRORS, ONE_EPOCH, Known, good, measured
 
 from harness.measure.devices import CpuDevice, Reading
 from harness.measure.environment import compiler
@@ -51,22 +51,6 @@ def test_errors_are_always_measured_and_the_rest_if_asked_for(
     runner: CaseRunner, asked: tuple[Measurement, ...], found: set[str]
 ) -> None:
     assert measured(runner.run(CASE, asked, ONE_EPOCH)) == found
-
-
-@pytest.mark.parametrize("direction", Direction)
-def test_every_direction_is_measured(runner: CaseRunner, direction: Direction) -> None:
-    case = replace(CASE, implementation="two_pass", direction=direction)
-    record = runner.run(case, tuple(Measurement), ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.OK, "")
-    assert (record.case, record.environment) == (case, "here")
-    assert record.cold is not None
-    assert record.cold.cache is Cache.ROTATE
-    assert record.errors is not None
-    assert record.memory is not None
-    forward = direction is Direction.FORWARD
-    names = [row.output for row in record.errors.outputs]
-    assert names == (["y"] if forward else ["y", "dx", "dweight", "dbias"])
-    assert (record.memory.saved_bytes is None) is forward
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (0, 5), (5, 0)], ids=str)
@@ -160,13 +144,6 @@ def test_the_parts_of_the_cost_are_within_the_whole(runner: CaseRunner) -> None:
     assert cost is not None
     assert min(cost.implementation_s, cost.oracle_s, cost.sampling_s) > 0
     assert cost.implementation_s + cost.oracle_s + cost.sampling_s <= cost.total_s
-
-
-def test_an_unsupported_case_has_a_cost(runner: CaseRunner, implementation: Known) -> None:
-    cost = runner.run(implementation(forward_only=True, case=BACKWARD), ERRORS, ONE_EPOCH).cost
-    assert cost is not None
-    assert cost.total_s > 0
-    assert (cost.implementation_s, cost.oracle_s, cost.sampling_s) == (0, 0, 0)
 
 
 def test_exact_results_are_computed_once_for_equal_inputs(runner: CaseRunner) -> None:

@@ -106,27 +106,6 @@ def test_gradients_from_cached_statistics_are_detected(
     assert is_detected(runner.run(case, LATENCY, ONE_EPOCH))
 
 
-def test_without_a_timing_the_results_are_not_checked_again(
-    runner: CaseRunner, implementation: Known
-) -> None:
-    calls: list[None] = []
-
-    def counting(*arguments: Any) -> Tensor:
-        calls.append(None)
-        return good(*arguments)
-
-    runner.run(implementation(counting), (Measurement.ERRORS,), ONE_EPOCH)
-    assert len(calls) == 1
-
-
-def test_a_case_that_is_wrong_before_the_timing_has_no_warning_about_caching(
-    runner: CaseRunner, implementation: Known
-) -> None:
-    record = runner.run(implementation(lambda *a: good(*a) * 1.01), LATENCY, ONE_EPOCH)
-    assert record.status is Status.WRONG
-    assert WarningKind.CACHED_RESULT not in {warning.kind for warning in record.warnings}
-
-
 # --- right implementations -----------------------------------------------------------------------
 
 

@@ -74,12 +74,6 @@ def test_a_finished_run_whose_continuation_was_killed_at_its_start_loses_nothing
     assert second.results.runs[:-1] == first.results.runs
 
 
-def test_cases_that_left_the_sweep_are_kept(make: Make) -> None:
-    run(make())
-    outcome = run(make(rows=(2,), resume=True))
-    assert sorted(rows(outcome.results.records)) == list(ROWS)
-
-
 def test_failures_are_results_and_are_not_retried(make: Make, subjects: Path) -> None:
     subjects.write_text(
         SUBJECTS.replace("    return layer_norm", "    raise ValueError('no')\n    #")
@@ -124,16 +118,6 @@ def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(
     assert run(make(resume=True), fleet=fleet_with(git_commit="f" * 40)).left == 0
 
 
-def test_a_damaged_journal_is_refused_with_its_line(make: Make) -> None:
-    run_and_stop(make(), 2)
-    path = make().journal
-    lines = path.read_bytes().split(b"\n")
-    lines[2] = b"{damaged"
-    path.write_bytes(b"\n".join(lines))
-    with pytest.raises(StoreError, match="line 3"):
-        run(make(resume=True))
-
-
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
     make: Make, subjects: Path, resume: bool
@@ -176,12 +160,3 @@ def test_an_empty_journal_does_not_hide_the_results(make: Make, subjects: Path) 
     make().journal.touch()  # as if killed before the first line
     run(make(resume=True))
     assert calls(subjects) == list(ROWS)
-
-
-@pytest.mark.parametrize("resume", [True, False])
-def test_a_folder_in_the_place_of_the_results_is_refused(make: Make, resume: bool) -> None:
-    session = make(resume=resume)
-    session.out.mkdir()
-    with pytest.raises(Refusal, match=r"mine\.parquet"):
-        run(session)
-    assert not session.journal.exists()

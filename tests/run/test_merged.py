@@ -102,13 +102,6 @@ def test_latencies_without_a_reference_or_cpu_times_are_merged() -> None:
     assert epoch_values(found.arms[0], cpu=False) == pytest.approx([3e-6] * 20)
 
 
-def test_throttled_epochs_are_added_and_page_faults_are_the_maximum() -> None:
-    one = latency(throttled_epochs=1, minor_faults_ratio=0.1)
-    other = latency(throttled_epochs=2, minor_faults_ratio=0.3)
-    found = latency_in(merged([record(latency=one), record(latency=other)], BUDGET))
-    assert (found.throttled_epochs, found.minor_faults_ratio) == (3, 0.3)
-
-
 @pytest.mark.parametrize(
     ("is_valid", "ceiling_ratio", "valid"),
     [((True, False), 0.5, False), ((True, True), 1.5, True)],
@@ -140,14 +133,6 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
     found = merged(records, BUDGET)
     assert latency_in(found).is_valid is valid
     assert (WarningKind.FASTER_THAN_COPY in kinds(found)) is not valid
-
-
-def test_replays_are_merged_too() -> None:
-    records = [
-        record(latency=latency(replay_s=median_estimate([each]), replay_ratio=None))
-        for each in (1e-6, 2e-6, 4e-6)
-    ]
-    assert latency_in(merged(records, BUDGET)).replay_s == median_estimate([1e-6, 2e-6, 4e-6])
 
 
 # --- how a case ended ----------------------------------------------------------------------------

@@ -101,8 +101,3 @@ def test_a_profile_function_that_is_in_use_stays() -> None:
         assert sys.getprofile() is profiling
     finally:
         sys.setprofile(None)
-
-
-def test_no_profile_function_is_left() -> None:
-    observe(lambda: None)
-    assert sys.getprofile() is None

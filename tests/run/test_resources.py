@@ -76,22 +76,6 @@ def test_a_case_with_other_inputs_draws_its_own(
     )
 
 
-def test_inputs_for_the_check_after_the_timing_are_those_of_the_next_seed(
-    runner: CaseRunner, drawn: list[str]
-) -> None:
-    one_row = replace(CASE, shape=(1, 32))  # it has no other to change places with
-    next_seed = replace(one_row, seed=1)
-    runner.run(one_row, (Measurement.LATENCY,), ONE_EPOCH)
-    runner.run(next_seed, ERRORS, ONE_EPOCH)
-    assert drawn == [one_row.id, next_seed.id]
-
-
-def test_only_inputs_of_neighbouring_seeds_are_kept(runner: CaseRunner) -> None:
-    for seed in range(5):
-        runner.run(replace(CASE, seed=seed), ERRORS, ONE_EPOCH)
-    assert {case.seed for case in runner.exact._kept} == {3, 4}
-
-
 @pytest.mark.parametrize(
     ("fails_in_call", "raises", "measurement", "status"),
     [

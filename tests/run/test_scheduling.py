@@ -101,13 +101,6 @@ def test_a_record_that_comes_while_another_one_is_read_is_in_time(
         assert [record.status for record in run(fleet, "gg")] == [Status.OK] * 2
 
 
-def test_the_workers_of_gpus_are_used_again(noted: list[str]) -> None:
-    with Fleet() as fleet:
-        for _ in range(2):
-            run(fleet, "ggg")
-        assert len(fleet._workers) == 4
-
-
 def test_gpus_of_several_models_are_not_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = replace(INFO.environment, gpus=(GPU, replace(GPU, uuid="2")))
     assert len(usable_gpus(["0", "1"], environment)) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from factories.fake_device import LocalFleet
 from factories.sessions import ROWS, Make, calls, rows, run
 
 from harness.cases import Grid, Sweep
-from harness.records import Record, Status
+from harness.records import Record
 from harness.records.refusal import Refusal
 from harness.run import session as module
 from harness.run.fleet import Fleet
@@ -32,15 +31,6 @@ def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> No
     stored = read(session.out)
     assert stored == outcome.results
     assert rows(stored.records) == list(ROWS)
-
-
-def test_the_run_stores_its_command_and_its_cost(make: Make) -> None:
-    (stored,) = run(make(command="layernorm-bench run -i x")).results.runs
-    assert (stored.name, stored.command, stored.planned) == ("mine", "layernorm-bench run -i x", 5)
-    assert stored.wall_s is not None
-    assert stored.wall_s > 0
-    assert stored.overhead_ratio is not None
-    assert 0 <= stored.overhead_ratio <= 1
 
 
 def test_every_record_is_on_disk_before_it_is_reported(make: Make) -> None:
@@ -94,21 +84,6 @@ def test_when_the_time_is_up_the_journal_stays(make: Make, subjects: Path) -> No
     assert rows(read_journal(session.journal).records) == [1, 2]
     assert run(make(resume=True)).left == 0
     assert calls(subjects) == list(ROWS)
-
-
-def test_the_overhead_of_a_run_with_a_crash_is_unknown(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    normal = LocalFleet.run
-
-    def crashing(self: LocalFleet, *arguments: Any) -> Iterator[Record]:
-        for each in normal(self, *arguments):
-            yield replace(each, status=Status.CRASHED, errors=None, cost=None)
-
-    monkeypatch.setattr(LocalFleet, "run", crashing)
-    outcome = run(make())
-    assert outcome.run.overhead_ratio is None
-    assert outcome.failed == 5
 
 
 def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,15 +58,6 @@ def test_a_reference_that_declines_the_case_is_left_out(monkeypatch: pytest.Monk
     assert ArmRole.REFERENCE in {role for role, _ in names(replace(CASE, dtype="float64"))}
 
 
-@pytest.mark.parametrize("direction", Direction)
-def test_every_timed_call_can_be_called_on_the_inputs_of_a_case(direction: Direction) -> None:
-    case = replace(CASE, direction=direction)
-    inputs = make_inputs(case)
-    with torch.set_grad_enabled(direction is not Direction.FORWARD):
-        for each in timed_calls_of(TWO_PASS.function, case):
-            each.prepare(inputs.tensors)()
-
-
 @pytest.mark.parametrize("copy", ["torch copy_", "numpy copyto"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("layout", LAYOUTS)

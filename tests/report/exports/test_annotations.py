@@ -12,24 +12,9 @@ from harness.regression import ChangeKind
 from harness.report.ci import annotations_of_comparison, annotations_of_refusal
 
 
-def levels(*kinds: ChangeKind) -> list[str]:
-    """Return the level of each annotation of a comparison with a change of each kind."""
-    changes = [change_of(kind, number=number) for number, kind in enumerate(kinds)]
-    lines = annotations_of_comparison(comparison_of(*changes))
-    return [line.split(" ")[0].strip(":") for line in lines]
-
-
 def test_annotations_read_as_in_the_golden_file() -> None:
     lines = [*annotations_of_comparison(one_of_each()), *annotations_of_refusal("no such file")]
     assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "annotations.txt")
-
-
-def test_failures_are_errors_and_each_unjudged_kind_is_one_warning() -> None:
-    assert levels(ChangeKind.SLOWER, ChangeKind.REGRESSED) == ["error", "error"]
-    assert levels(*[ChangeKind.INCONCLUSIVE] * 12, ChangeKind.GONE) == ["warning", "warning"]
-    assert levels(ChangeKind.NOT_COMPARABLE) == ["warning"]
-    assert levels(ChangeKind.UNCHANGED, ChangeKind.FASTER, ChangeKind.IMPROVED) == []
-    assert levels(ChangeKind.NEW) == []
 
 
 def test_of_more_than_ten_the_tenth_is_their_number() -> None:

@@ -8,10 +8,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from harness.records import Budget, Measurement, Status
-from harness.regression import ChangeKind, compare
+from harness.records import Status
 from harness.report.pytest_benchmark import import_benchmarks
-from harness.run.case import CaseRunner
 from harness.store import Results
 
 SWEEP = """
@@ -56,15 +54,3 @@ def test_every_case_has_its_status_and_its_timer(imported: Results) -> None:
         assert record.latency is not None
         assert record.latency.timer == "pytest-benchmark:perf_counter"
         assert record.latency.model_bytes == 4 * (2 * 4 * 8 + 2 * 8)
-
-
-def test_times_are_not_comparable_with_those_of_a_run(imported: Results) -> None:
-    (fingerprint,) = imported.environments
-    runner = CaseRunner(fingerprint)
-    measured = (Measurement.LATENCY,)
-    ours = tuple(runner.run(record.case, measured, Budget()) for record in imported.records)
-    run = Results(records=ours, runs=(), environments=imported.environments)
-    found = compare(run, imported, baseline_name="ours", head_name="theirs", least_processes=1)
-    for change in found.changes:
-        assert change.kind is ChangeKind.NOT_COMPARABLE
-        assert "pytest-benchmark" in change.reason

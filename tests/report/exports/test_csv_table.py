@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from io import StringIO
-from typing import Any, get_type_hints
 
 import pytest
 from factories.compared_runs import STEADY, failed, make_case, make_record, results_of
 
-from harness.records import Direction, Errors, MeasurementWarning, OutputErrors, Record, WarningKind
+from harness.records import Direction, MeasurementWarning, Record, WarningKind
 from harness.report.exports import csv_columns, csv_table
-from harness.store.schema import without_none
-
-SPECIAL = {"id", "warnings"}
 
 
 def table(*records: Record) -> list[dict[str, str]]:
     return list(csv.DictReader(StringIO(csv_table(results_of(*records)), newline="")))
-
-
-@pytest.mark.parametrize("column", sorted(set(csv_columns()) - SPECIAL))
-def test_a_column_is_a_field_of_the_results_file(column: str) -> None:
-    owner: Any = Record
-    for name in column.split("."):
-        if (owner, name) == (Errors, "worst"):  # a property: the output with the largest error
-            owner = OutputErrors
-            continue
-        assert is_dataclass(owner)
-        assert name in {field.name for field in fields(owner)}
-        owner = without_none(get_type_hints(owner)[name])
-    assert not is_dataclass(owner)
 
 
 def test_a_row_holds_the_case_and_its_figures() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
-from factories.compared_runs import make_case, make_record, results_of
+from factories.compared_runs import make_case
 from factories.exported import change_of, comparison_of, one_of_each, one_of_each_status
 from factories.golden import assert_golden
 
-from harness.records import Cost, Status
 from harness.regression import ChangeKind
 from harness.report.ci import junit_of_comparison, junit_of_refusal, junit_of_run
 
@@ -62,38 +60,6 @@ def test_reports_are_valid_and_read_as_in_the_golden_files(name: str, report: st
     parsed(report)
 
 
-def test_a_failing_change_is_a_failure_and_an_unjudged_one_is_skipped() -> None:
-    comparison = one_of_each()
-    elements = cases(junit_of_comparison(comparison))
-    assert {change.kind: elements[change.case.id].tag for change in comparison.changes} == {
-        ChangeKind.REGRESSED: "failure",
-        ChangeKind.SLOWER: "failure",
-        ChangeKind.INCONCLUSIVE: "skipped",
-        ChangeKind.NOT_COMPARABLE: "skipped",
-        ChangeKind.GONE: "skipped",
-        ChangeKind.NEW: "skipped",
-        ChangeKind.IMPROVED: "system-out",
-        ChangeKind.FASTER: "system-out",
-        ChangeKind.UNCHANGED: "system-out",
-    }
-
-
-def test_a_wrong_case_is_a_failure_and_one_that_did_not_end_is_an_error() -> None:
-    run = one_of_each_status()
-    elements = cases(junit_of_run(run, "run.parquet"))
-    assert {record.status: elements[record.case.id].tag for record in run.records} == {
-        Status.OK: "system-out",
-        Status.INACCURATE: "failure",
-        Status.WRONG: "failure",
-        Status.CRASHED: "error",
-        Status.TIMEOUT: "error",
-        Status.ERROR: "error",
-        Status.OUT_OF_GUARANTEE: "skipped",
-        Status.UNSUPPORTED: "skipped",
-        Status.OUT_OF_MEMORY: "skipped",
-    }
-
-
 @pytest.mark.parametrize(
     ("reason", "read"),
     [
@@ -118,11 +84,3 @@ def test_dots_in_the_name_of_an_implementation_make_no_package() -> None:
     package, _, name = found.attrib["classname"].rpartition(".")
     assert (package, name) == ("layernorm-bench", "path/to_v2/mine_py:norm")
     assert found.attrib["name"] == case.id
-
-
-def test_the_time_of_a_case_is_its_cost() -> None:
-    cost = Cost(total_s=1.25, implementation_s=0.5, oracle_s=0.25, sampling_s=0.5)
-    record = replace(make_record(), cost=cost)
-    root = parsed(junit_of_run(results_of(record, make_record(make_case(rows=1))), "run"))
-    assert [case.attrib["time"] for case in root.iter("testcase")] == ["1.250", "0.000"]
-    assert root[0].attrib["time"] == "1.250"
