@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cases import AXES, Condition, Relation
-from harness.cases.axes import array_axes, changed, factors, python_line
+from harness.cases.axes import array_axes, changed, python_line
 from harness.records import Affine, Case, Direction
 
 CASE = Case(implementation="native", shape=(2, 3, 4, 5), normalized_dims=2)
@@ -19,14 +19,6 @@ CASE = Case(implementation="native", shape=(2, 3, 4, 5), normalized_dims=2)
 def test_every_field_of_a_case_is_an_axis_that_users_set() -> None:
     settable = [axis.name for axis in AXES.values() if axis.key]
     assert {*settable} == {field.name for field in fields(Case)}
-
-
-def test_the_usual_value_of_an_axis_is_that_of_a_case() -> None:
-    usual = Case(implementation="native", shape=(1,))
-    for axis in AXES.values():
-        if axis.key and axis.name not in {"implementation", "shape"}:
-            assert axis.get(usual) == axis.default[0], axis.name
-            assert axis.values[:1] in {(), axis.default[:1]}, axis.name
 
 
 # a new axis, and a new value of an old one, registered before anything else is imported
@@ -115,15 +107,6 @@ def test_what_two_axes_exclude_is_no_case() -> None:
     plain = replace(CASE, affine=Affine.NONE)
     assert changed(plain, "parameters", "nan_bias") is None
     assert changed(replace(CASE, parameters="nan_bias"), "affine", Affine.NONE) == plain
-
-
-@pytest.mark.parametrize(
-    ("size", "count", "expected"), [(6, 1, (6,)), (1, 0, ()), (130, 2, (10, 13)), (1, 3, (1, 1, 1))]
-)
-def test_a_size_is_split_into_different_factors(
-    size: int, count: int, expected: tuple[int, ...]
-) -> None:
-    assert factors(size, count) == expected
 
 
 # --- conditions -----------------------------------------------------------------------------------

@@ -65,21 +65,10 @@ def test_reported_rows_hold_the_reported_numbers() -> None:
     assert float(counted.max()) == 6_399_999
 
 
-def test_sparse_is_mostly_zero() -> None:
-    share = float((drawn("sparse") == 0).double().mean())
-    assert 0.94 < share < 0.96
-
-
 def test_near_max_has_either_sign_and_nearly_reaches_the_end_of_the_range() -> None:
     x = drawn("near_max", dtype="float16")
     assert float(x.max()) > 0.98 * 65504
     assert float(x.min()) < -0.98 * 65504
-
-
-def test_normal_is_standard() -> None:
-    x = drawn("normal")
-    assert abs(float(x.mean())) < 0.03  # 6 standard errors of 51200 draws
-    assert abs(float(x.std()) - 1) < 0.02
 
 
 def test_uniform_is_between_zero_and_one_with_a_condition_of_two() -> None:
@@ -109,15 +98,6 @@ def test_one_outlier_makes_all_of_the_variance(distribution: str) -> None:
     assert int((x.abs() > 100).sum()) == len(x)
 
 
-def test_ramp_offset_rises_from_one_thousand_and_differs_by_row() -> None:
-    x = drawn("ramp_offset")
-    assert bool((x.diff(dim=-1) > 0).all())
-    assert float(x.min()) >= 1000
-    assert float(x.max()) <= 1002
-    torch.testing.assert_close(x[:, -1] - x[:, 0], torch.ones(len(x), dtype=torch.float64))
-    assert x[:, 0].unique().numel() == len(x)
-
-
 def test_transformer_outlier_has_two_large_channels() -> None:
     x = drawn("transformer_outlier")
     assert bool((x[:, 7] == 60).all())
@@ -143,14 +123,3 @@ def test_last_digit_has_only_adjacent_numbers_and_no_constant_row(dtype: str) ->
         above = torch.nextafter(stored, torch.full_like(stored, float("inf"))).double()
         assert torch.equal(x.amax(-1), above)
         assert bool((above - stored.double() == 1).all())
-
-
-def test_last_digit_has_a_condition_of_1e8_in_float32() -> None:
-    found = conditions(drawn("last_digit", dtype="float32"))
-    assert 1e8 < float(found.median()) < 3e8
-
-
-def test_values_beyond_float16_are_refused_and_those_below_are_not() -> None:
-    with pytest.raises(UnrepresentableError, match=r"offset_1e5 reaches 1e.*float16, 65504"):
-        drawn("offset_1e5", dtype="float16")
-    assert bool(torch.isfinite(drawn("offset_1e4", dtype="float16")).all())

@@ -54,11 +54,6 @@ def test_a_mistake_is_named_by_its_option_or_by_file_and_key(tmp_path: Path) -> 
     sweep.refuse([])
 
 
-def test_equal_sweeps_from_different_places_are_equal(tmp_path: Path) -> None:
-    path = written(tmp_path, "[[grids]]\nseeds = [3]\n")
-    assert load_sweep(path) == Sweep().with_axes({"seeds": (3,)}, {"seeds": "--seed"})
-
-
 # --- from axes to cases --------------------------------------------------------------------------
 
 
@@ -123,17 +118,6 @@ def test_an_implementation_that_is_named_runs_on_every_device(names: tuple[str, 
     grid = Grid(implementations=names, shapes=((2, 3),))
     found = [plan.case.implementation for plan in expanded(Sweep(grids=(grid,)), None, GPU_ALONE)]
     assert found.count("fused") == 1
-
-
-def test_parameters_have_the_dtype_of_x_unless_one_is_named() -> None:
-    grid = Grid(
-        implementations=("native",),
-        shapes=((2, 3),),
-        dtypes=("bfloat16", "float64"),
-        param_dtypes=("same", "float32"),
-    )
-    pairs = {(plan.case.dtype, plan.case.param_dtype) for plan in expanded(Sweep(grids=(grid,)))}
-    assert pairs == {(x, dtype) for x in grid.dtypes for dtype in (x, "float32")}
 
 
 def test_every_axis_reaches_its_case() -> None:

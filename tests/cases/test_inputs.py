@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cases import distributions, grad_outputs, layouts, parameters
 from harness.cases.inputs import (
-    DISTRIBUTIONS,
-    GRAD_OUTPUTS,
     LAYOUTS,
-    PARAMETERS,
-    describe,
     make_inputs,
 )
 from harness.records import Affine, Case, Direction, Mode
@@ -91,12 +83,6 @@ def test_dy_and_parameters_do_not_depend_on_the_distribution_of_x() -> None:
         assert torch.equal(getattr(one, name), getattr(other, name))
 
 
-def test_another_seed_draws_other_inputs() -> None:
-    one, other = make_inputs(CASE), make_inputs(replace(CASE, seed=1))
-    for a, b in zip(one.tensors, other.tensors, strict=True):
-        assert not torch.equal(a, b)
-
-
 def test_all_tensors_are_random_and_no_two_are_the_same() -> None:
     flat = [tensor.flatten() for tensor in make_inputs(replace(CASE, shape=(1, 33))).tensors]
     assert len(flat) == 4
@@ -118,63 +104,4 @@ def test_drawing_does_not_change_torchs_generator() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_parameters_have_the_shape_of_all_normalised_axes() -> None:
-    case = replace(CASE, shape=(2, 3, 5, 7), normalized_dims=3)
-    inputs = make_inputs(case)
-    assert inputs.weight is not None
-    assert inputs.weight.shape == (3, 5, 7)
-    assert inputs.weight.flatten().unique().numel() == 3 * 5 * 7
-
-
 # --- the lists -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("catalogue", "name"),
-    [
-        (catalogue, name)
-        for catalogue in (DISTRIBUTIONS, LAYOUTS, GRAD_OUTPUTS, PARAMETERS)
-        for name in catalogue
-    ],
-    ids=lambda each: each if isinstance(each, str) else "",
-)
-def test_every_name_has_a_description_of_one_line(
-    catalogue: Mapping[str, Callable[..., object]], name: str
-) -> None:
-    description = describe(catalogue[name])
-    assert 20 < len(description) < 100
-    assert description.endswith(".")
-
-
-OFFSETS = {f"offset_1e{exponent}" for exponent in range(1, 8)}
-CONSTANTS = {"constant", "constant_zero", "constant_1234", "constant_6e4", "constant_1e30"}
-POISONED = {"nan_row", "positive_infinity_row", "negative_infinity_row"}
-
-
-@pytest.mark.parametrize(
-    ("module", "taken", "catalogue", "made"),
-    [
-        (
-            distributions,
-            ("d",),
-            DISTRIBUTIONS,
-            OFFSETS | CONSTANTS | POISONED,
-        ),
-        (layouts, ("x",), LAYOUTS, set()),
-        (grad_outputs, ("x", "weight", "generator"), GRAD_OUTPUTS, set()),
-        (parameters, ("weight", "bias"), PARAMETERS, set()),
-    ],
-    ids=["distributions", "layouts", "grad_outputs", "parameters"],
-)
-def test_no_function_is_forgotten_in_its_list(
-    module: ModuleType, taken: tuple[str, ...], catalogue: Collection[str], made: set[str]
-) -> None:
-    defined = {
-        name
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__
-        and tuple(inspect.signature(function).parameters) == taken
-        and not name.startswith("_")
-    }
-    assert defined
-    assert defined | made == set(catalogue)

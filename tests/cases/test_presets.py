@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import prod
 
 import pytest
@@ -86,11 +85,3 @@ def test_the_shard_of_a_case_never_changes() -> None:
     # machines with different releases may share a sweep
     case = Case(implementation="native", shape=(64, 768))
     assert [in_shard(case, index, 4) for index in (1, 2, 3, 4)] == [True, False, False, False]
-
-
-def test_shards_are_of_similar_size() -> None:
-    planned = expanded(load_preset("conditioning"))
-    sizes = Counter(
-        index for plan in planned for index in (1, 2, 3, 4) if in_shard(plan.case, index, 4)
-    )
-    assert min(sizes.values()) > len(planned) / 8

@@ -8,7 +8,7 @@ import pytest
 from factories.golden import assert_golden
 from factories.sweeping import mistakes, written
 
-from harness.cases import Sweep, load_sweep
+from harness.cases import load_sweep
 from harness.records.refusal import Refusal
 
 BAD_FILE = """
@@ -63,10 +63,6 @@ def test_a_file_without_mistakes_is_loaded(tmp_path: Path) -> None:
     assert grid.shapes == ((0, 5), (4, 3))
     assert grid.eps == (0.0, 1e-6)
     assert grid.dtypes == ("float32",)
-
-
-def test_an_empty_grid_is_the_default_sweep(tmp_path: Path) -> None:
-    assert load_sweep(written(tmp_path, "[[grids]]")) == Sweep()
 
 
 @pytest.mark.parametrize("text", ["", "timeout_s = 5.0"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from history.detection import CONDITIONS, EFFECTS, IN_USE, RUNS, Row, report, simulate
+from history.detection import CONDITIONS, EFFECTS, IN_USE, RUNS, simulate
 
 
 def test_large_changes_are_found_and_rows_are_complete() -> None:
@@ -14,14 +13,3 @@ def test_large_changes_are_found_and_rows_are_complete() -> None:
         (3, True)
     ]
     assert all(row.found == 0 for row in rows if not row.effect)
-
-
-@pytest.mark.parametrize(
-    ("found", "false", "cell"), [(3, 1, "75%, 75%"), (0, 0, "0%, none reported")]
-)
-def test_a_cell_is_recall_and_precision(found: int, false: int, cell: str) -> None:
-    row = Row(
-        detector=IN_USE, condition="steady", runs=20, effect=0.01, series=4, found=found,
-        exact=0, false=false,
-    )  # fmt: skip
-    assert cell in report([row])

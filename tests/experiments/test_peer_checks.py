@@ -10,7 +10,7 @@ import torch
 from peer_tests.peer_checks import PEER_CHECKS, PeerCheck
 from torch import Tensor
 
-from harness.mutants import WRONG, Mutant
+from harness.mutants import WRONG
 from harness.run.integrity import process_state_restored
 from implementations import find
 from implementations.contract import LayerNormFunction
@@ -68,20 +68,19 @@ def test_a_peer_accepts_two_pass(peer: PeerCheck, dtype: str) -> None:
 
 
 @every_peer
-def test_a_peer_rejects_zeros(peer: PeerCheck, dtype: str) -> None:
-    assert not accepts(peer, returning(lambda x: x * 0), dtype)
-
-
-@every_peer
-def test_a_peer_rejects_its_input(peer: PeerCheck, dtype: str) -> None:
-    assert not accepts(peer, returning(lambda x: x * 1), dtype)
-
-
-@every_peer
 @pytest.mark.parametrize(
     "answer",
-    [None, "y", (1, 2), lambda x: x.flatten(), lambda x: x.to(torch.complex64), lambda x: x.no],
-    ids=["none", "text", "tuple", "shape", "dtype", "raises"],
+    [
+        None,
+        "y",
+        (1, 2),
+        lambda x: x.flatten(),
+        lambda x: x.to(torch.complex64),
+        lambda x: x.no,
+        lambda x: x * 0,
+        lambda x: x * 1,
+    ],
+    ids=["none", "text", "tuple", "shape", "dtype", "raises", "zeros", "its input"],
 )
 def test_nonsense_is_rejected_and_does_not_raise(
     peer: PeerCheck, dtype: str, answer: object
@@ -143,18 +142,7 @@ def test_a_peer_rejects_a_mutant(peer: str, dtype: str, mutant: str) -> None:
     assert not accepts(PEERS[peer], MUTANTS[mutant].fresh(), dtype)
 
 
-def test_every_peer_accepts_some_mutant() -> None:
-    def first(peer: PeerCheck) -> Mutant | None:
-        return next((mutant for mutant in WRONG if accepts(peer, mutant.fresh(), "float32")), None)
-
-    assert [peer.name for peer in PEER_CHECKS if first(peer) is None] == []
-
-
 def test_a_check_leaves_the_mutants_of_state_no_trace() -> None:
     peer = PEERS["kernelbench"]
     assert not accepts(peer, MUTANTS["output_of_the_first_call"].fresh(), "float32")
     assert accepts(peer, find("native").function, "float32")
-
-
-def test_names_are_unique() -> None:
-    assert len(PEERS) == len(PEER_CHECKS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -63,14 +62,6 @@ def test_layers_functions_and_blocks_are_told_apart(source: str, kind: str) -> N
     assert classes._kind(node) == kind
 
 
-def test_every_reading_is_used_once_and_says_something() -> None:
-    readings = load("readings").load_readings(
-        Path(load("readings").__file__ or "").parent / "readings"
-    )
-    assert len(readings) > 400
-    assert all(bool(reading.computes) != bool(reading.skip) for reading in readings.values())
-
-
 def verdict(outcome: str, **more: Any) -> dict[str, Any]:
     return {
         "outcome": outcome,
@@ -105,46 +96,3 @@ def test_a_verdict_has_to_agree_with_the_reading(
     readings = load("readings")
     reading = readings.Reading(target="package:Norm", computes=computes, eps=1e-5)
     assert (readings.agreement(reading, found) == "") is agrees
-
-
-def test_only_verdicts_that_agree_are_tabulated() -> None:
-    place = {
-        "distribution": "package",
-        "version": "1.0",
-        "module": "package",
-        "name": "Norm",
-        "line": 1,
-    }
-    reading = {
-        "target": "package:Norm",
-        "computes": "LayerNorm",
-        "skip": "",
-        "wrong": "",
-        "note": "",
-        "init": [],
-        "eps": None,
-    }
-    agreed, contradicted = (
-        {
-            "key": "",
-            "kind": "layer",
-            "copies": 1,
-            "places": [{**place, "name": name}],
-            "reading": {**reading, "target": f"package:{name}"},
-            "verdict": verdict("right"),
-            "contradiction": contradiction,
-        }
-        for name, contradiction in (("RightNorm", ""), ("OtherNorm", "read as something else"))
-    )
-    results = {
-        "date": "2026-01-01",
-        "python": "3.11",
-        "versions": {"torch": "2.13.0"},
-        "classes": [agreed, contradicted],
-        "kernels": {},
-        "findings": [],
-    }
-    page = load("table").page(results)
-    assert "| `package:RightNorm` | package | 1 |" in page
-    assert "| `package:OtherNorm`" not in page
-    assert "being looked into (1): package:OtherNorm" in page

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from red_team import compounds
 from red_team.compounds import (
-    BASES,
     ORDERS,
     Board,
     CompoundResult,
@@ -62,14 +61,6 @@ def test_a_compound_that_no_case_fails_is_invisible(trigger: str) -> None:
     assert (result.fate, result.shown_by) == (Fate.INVISIBLE, "")
 
 
-def test_y_is_right_where_a_condition_reads_dy() -> None:
-    finite = condition("dy is finite")
-    of_gradients = replace(named("no_root"), where=(finite,))
-    assert judge(of_gradients, [BACKWARD], []).fate is Fate.FOUND
-    forward = replace(BACKWARD, direction=Direction.FORWARD)
-    assert judge(of_gradients, [forward], [forward]).fate is Fate.INVISIBLE
-
-
 def test_a_case_that_a_right_layer_norm_fails_finds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,11 +97,6 @@ def test_compounds_are_drawn_once_each_and_the_same_for_a_seed() -> None:
     assert all(len({part.about for part in mutant.where}) == len(mutant.where) for mutant in drawn)
     assert [mutant.text for mutant in draw_compounds(50, seed=3)] == texts
     assert [mutant.text for mutant in draw_compounds(50, seed=4)] != texts
-
-
-def test_every_mistake_has_a_name_of_its_own_and_shows_in_float32() -> None:
-    assert len({base.name for base in BASES}) == len(BASES)
-    assert [base.name for base in BASES if "float32" not in base.dtypes] == []
 
 
 def test_a_red_team_is_drawn_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:

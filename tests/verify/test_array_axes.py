@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 
 import pytest
 
-from harness.cases.axes import array_axes
-from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS, make_inputs
 from harness.records import Affine, Autograd, Direction
 from harness.verify.cases import array_within, axes_within, case_from
 from harness.verify.scope import Scope
 
-AXES = {name: axis.values for name, axis in array_axes().items()}
-USUAL = {axis: values[0] for axis, values in AXES.items()}
 ROWS = array_within(Scope(), 2, forward_only=False)
-
-
-def test_every_name_exists() -> None:
-    assert set(AXES["distribution"]) <= set(DISTRIBUTIONS)
-    assert set(AXES["layout"]) == set(LAYOUTS)
-    assert set(AXES["grad_output"]) <= set(GRAD_OUTPUTS)
-    assert set(AXES["parameters"]) <= set(PARAMETERS)
-    assert set(AXES["affine"]) == set(Affine)
-
-
-def test_the_usual_value_of_each_axis_is_a_usual_case() -> None:
-    case = case_from(USUAL, "target", "float32", "cpu")
-    assert case.direction is Direction.FORWARD
-    assert case.settings() == ()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -52,16 +33,6 @@ def test_every_way_to_call_is_tried() -> None:
     expected = {(Direction.FORWARD, each) for each in forward}
     expected |= {(Direction.BACKWARD, each) for each in backward}
     assert set(found) == expected
-
-
-def test_inputs_of_every_case_have_the_layout_that_it_says() -> None:
-    plain_layouts = {"contiguous", "storage_offset", "negated"}
-    for row in ROWS:
-        case = case_from(row, "target", "float32", "cpu")
-        x = make_inputs(case).x
-        if row["layout"] in plain_layouts or prod(x.shape) <= x.shape[-1] or 1 in case.shape:
-            continue
-        assert not x.is_contiguous(), case.id
 
 
 # --- within a scope ------------------------------------------------------------------------------

@@ -27,12 +27,6 @@ def test_a_higher_strength_tries_more() -> None:
     assert len(three) > 4 * len(two)
 
 
-def test_cases_can_be_left_out() -> None:
-    planned = planned_cases(native, 2, ("float32",), "cpu")
-    left = planned_cases(native, 2, ("float32",), "cpu", without={planned[0].case})
-    assert [each.case for each in left] == [each.case for each in planned[1:]]
-
-
 def test_in_turns_every_group_has_begun_before_the_array_ends() -> None:
     planned = planned_cases(native, 2, ("float32",), "cpu", in_turns=True)
     groups = {each.catches for each in planned}

@@ -218,12 +218,6 @@ def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
         assert_layer_norm(target, quick=True, dtypes=("float32",), directions=FORWARD, strict=True)
 
 
-def test_assert_layer_norm_names_the_mistake(unbiased: str) -> None:
-    with pytest.raises(AssertionError, match=r"divides\s+the\s+variance\s+by\s+N-1") as raised:
-        assert_layer_norm(unbiased, quick=True, dtypes=("float32",), directions=FORWARD)
-    assert "negative bit" not in str(raised.value)  # wrong with it and without
-
-
 def test_assert_layer_norm_raises_for_a_target_that_always_raises() -> None:
     with pytest.raises(AssertionError, match=r"(?s)not verified.*RuntimeError: not today"):
         assert_layer_norm(raising, quick=True, dtypes=("float32",))
@@ -241,10 +235,6 @@ def test_targets_are_names_and_objects(target: Any) -> None:
 def test_a_target_that_names_nothing_or_cannot_be_called_is_refused(target: Any) -> None:
     with pytest.raises(TargetError):
         quick(target)
-
-
-def test_one_case_of_a_wrong_target_is_wrong(unbiased: str) -> None:
-    assert verify_case(unbiased, (3, 5)).status is Status.WRONG
 
 
 def test_one_case_of_a_target_that_always_raises_is_unsupported() -> None:
