@@ -1,4 +1,4 @@
-"""Every published result can be read, and its tables can be made again."""
+"""Published results can be read and tabulated again; a handful of damaged files is handled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
+from fuzz import fuzz
 
 from harness.store import read
 
@@ -58,3 +60,19 @@ def test_a_page_is_made_from_the_published_results(program: str, row: str) -> No
     )
     assert done.returncode == 0, done.stderr
     assert row in done.stdout
+
+
+# === A handful of the mutated files and random command lines of experiments/fuzz
+
+
+def test_damaged_files_and_random_command_lines_are_handled() -> None:
+    assert fuzz.findings(files=12, lines=40, seed=3) == []
+
+
+def test_a_finding_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: str) -> tuple[int, str, str]:
+        return 1, "", "ValueError()"
+
+    monkeypatch.setattr(fuzz, "make_inputs", lambda folder: None)
+    monkeypatch.setattr(fuzz, "invoke", fails)
+    assert [why for _, why in fuzz.fuzz_lines(1, Random(1))] == ["raised ValueError()"]

@@ -1,18 +1,30 @@
-"""The bounds of each algorithm, and where they end."""
+"""The bounds of each algorithm, where they end, and the numbers of each dtype."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite, log2
+from typing import Literal
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.numerics.bounds import ColumnSums, ErrorBound, error_bound_of, spacing, unit_roundoff
+from harness.numerics.bound_terms import COMPILED_LANES, condition_limit, largest_error_ulp
+from harness.numerics.bounds import (
+    ColumnSums,
+    ErrorBound,
+    error_bound_of,
+    grain,
+    spacing,
+    unit_roundoff,
+)
 from harness.numerics.oracle import double_double
 from harness.records import Case, Mode
-from implementations import Algorithm, Reduction, find
+from implementations import ALL, Algorithm, Reduction, find
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NATIVE, WELFORD, TWO_PASS = find("native"), find("welford"), find("two_pass")
@@ -268,3 +280,111 @@ def test_a_pivot_is_as_far_off_as_the_furthest_element() -> None:
         for x in (comb, far)
     )
     assert float(distant.amin()) > 4 * float(near.amax())
+
+
+# === The bound of a row as one number: above the bound of every element, and not far above
+
+
+HIDDEN = 256
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("algorithm", Algorithm)
+def test_the_line_is_above_the_bound_of_every_element_and_near_the_largest(
+    algorithm: Algorithm, dtype: str
+) -> None:
+    claim = ErrorBound(
+        algorithm=algorithm,
+        reduction=Reduction.TREE,
+        backward_reduction=Reduction.TREE,
+        column_reduction=Reduction.TREE,
+        lanes=1,
+        accumulate_dtype=torch.float32,
+    )
+    torch.manual_seed(0)
+    noise, weight, bias = torch.randn(64, HIDDEN), torch.randn(HIDDEN), torch.randn(HIDDEN)
+    for offset in (0.0, 10.0, 300.0):
+        x = (noise + offset).double()
+        exact = double_double(x, weight.double(), bias.double(), 1e-5, None)
+        bound = claim.y(exact, weight.double(), bias.double(), 1e-5, getattr(torch, dtype))
+        rho = (exact.variance / (exact.variance + 1e-5)).sqrt()
+        scale = torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
+        largest = (bound / spacing(getattr(torch, dtype), scale)).max().item()
+        condition = (1 + exact.mean**2 / exact.variance).sqrt().max().item()
+        distance = exact.normalised[0].abs().max().item()
+        line, of_any = (
+            largest_error_ulp(
+                algorithm, "tree", HIDDEN, condition,
+                statistics="float32", dtype=dtype, distance=furthest,
+            )
+            for furthest in (distance, None)
+        )  # fmt: skip
+        assert largest <= line <= of_any
+        # 4: twice for a power of two, twice where weight * normalised and bias cancel
+        assert line <= 4 * largest
+
+
+def test_a_line_ends_at_the_condition_limit() -> None:
+    limit = condition_limit("one_pass", 18.0, 2.0**-24)
+    below, above = (
+        largest_error_ulp(
+            "one_pass", "tree", 1024, condition_number, statistics="float32", dtype="float32"
+        )
+        for condition_number in (limit * 0.99, limit * 1.01)
+    )
+    assert below < float("inf") == above
+
+
+def test_no_implementation_has_fewer_lanes_than_a_line_of_blocks_assumes() -> None:
+    lanes = [
+        implementation.lanes
+        for implementation in ALL
+        if implementation.reduction is Reduction.BLOCKS
+    ]
+    assert all(lane >= COMPILED_LANES for lane in lanes)
+
+
+# === The numbers of each dtype: how far apart, and with how many digits
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@given(data=st.data())
+def test_spacing_is_numpys(width: Literal[16, 32, 64], data: st.DataObject) -> None:
+    value = data.draw(st.floats(width=width, allow_nan=False, allow_infinity=False))
+    dtype, numpys = getattr(torch, f"float{width}"), np.dtype(f"float{width}").type
+    if abs(value) < np.finfo(numpys).max:  # numpy calls the last spacing infinite
+        found = spacing(dtype, torch.tensor(value, dtype=torch.float64)).item()
+        assert found == float(np.spacing(numpys(abs(value))))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_spacing_is_the_distance_to_the_next_number(dtype: torch.dtype) -> None:
+    limits = torch.finfo(dtype)
+    smallest = torch.nextafter(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)).double()
+    at = torch.tensor([0.0, 1.0, 1.5, 2.0, 3.14, 100.0, limits.tiny, limits.tiny / 2]).to(dtype)
+    at = torch.cat([at, smallest[None].to(dtype), 3 * smallest[None].to(dtype)])
+    after = torch.nextafter(at, torch.full_like(at, float("inf")))
+    assert torch.equal(spacing(dtype, at.double()), after.double() - at.double())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unit_roundoff_is_half_the_spacing_at_one(dtype: torch.dtype) -> None:
+    assert unit_roundoff(dtype) == torch.finfo(dtype).eps / 2
+
+
+@given(st.integers(-(2**52), 2**52), st.integers(-1074, 900))
+def test_a_number_is_a_multiple_of_its_grain_and_not_of_twice_that(
+    digits: int, exponent: int
+) -> None:
+    value = torch.tensor([digits], dtype=torch.float64) * 2.0**exponent
+    found = grain(value)
+    if digits == 0:
+        assert found.item() == float("inf")
+    else:
+        multiple = (value / found).item()
+        assert multiple % 2 == 1
+        assert found.item() == 2.0**exponent * (digits & -digits)
+
+
+def test_the_grain_of_a_negated_view_is_that_of_its_numbers() -> None:
+    assert grain(torch._neg_view(torch.tensor([0.75]).double())).tolist() == [0.25]

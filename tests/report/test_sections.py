@@ -1,19 +1,23 @@
 """The tables and figures of the sections: small arrangements with one right result each."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 from pathlib import Path
 
 import pytest
 from factories.choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from factories.golden import assert_golden
-from factories.results_factory import make_record
+from factories.results_factory import make_environment, make_record
+from factories.small_results import CASE, FAILED, SMALL, shown
 
 from harness.records import Case, Direction, MeasurementWarning, Mode, Record, Status, WarningKind
+from harness.report import build_page
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
-from harness.report.document import Block, Cell, FigureBlock, Table, Text
+from harness.report.document import Block, Cell, FigureBlock, Table, Text, rounded
 from harness.report.figures import file_of
 from harness.report.frame import gather
 from harness.report.provenance import failures_and_warnings
@@ -22,6 +26,7 @@ from harness.report.speed import (
     speed_relative_to_native,
     which_implementation_to_run,
 )
+from harness.store import Results
 
 ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 
@@ -230,3 +235,106 @@ def test_a_status_has_its_symbol_and_what_is_incorrect_is_a_failure(
 
 def _rows(block: Block) -> tuple[tuple[Cell, ...], ...]:
     return block.rows if isinstance(block, Table) else ()
+
+
+# === Which cases were not measured, and which have a warning
+
+
+def test_everything_failures_and_warnings_is_listed_with_its_reason(results: Results) -> None:
+    listed = shown(failures_and_warnings, results)
+    absent = [record for record in results.records if not record.status.is_measured]
+    assert {record.status for record in absent} >= {
+        Status.UNSUPPORTED, Status.TIMEOUT, Status.CRASHED,
+    }  # fmt: skip
+    # reasons that differ only in numbers are listed once
+    assert all(re.split(r"\d", record.reason)[0] in listed for record in absent)
+    assert "3 cases of 1,203" in listed
+    assert "--resume" in listed
+
+
+def test_reasons_that_differ_only_in_numbers_are_listed_once() -> None:
+    wanted = [
+        replace(FAILED, case=replace(CASE, shape=(size, 8)), reason=f"float32 wanted {size}.5 GiB")
+        for size in (1, 2, 3)
+    ]
+    other = replace(FAILED, reason="float16 wanted 1.5 GiB", environment="b")
+    listed = shown(failures_and_warnings, SMALL, *wanted, other)
+    assert listed.count("float32 wanted") == 1
+    assert "and 2 like it" in listed
+    assert "float16 wanted" in listed
+
+
+# === Numbers as the page writes them
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.0, "1"),
+        (0.12345, "0.123"),
+        (999.6, "1,000"),
+        (12345.0, "12,300"),
+        (99999.0, "1 × 10⁵"),
+        (5.3e11, "5.3 × 10¹¹"),
+        (1.5e-7, "1.5 × 10⁻⁷"),
+        (-2.5, "-2.5"),
+        (inf, "∞"),
+        (nan, "–"),
+        (None, "–"),
+    ],
+)
+def test_three_digits(value: float | None, text: str) -> None:
+    assert rounded(value) == text
+
+
+# === Several results files on one page, and the environments of their records
+
+
+# --- what the page holds -------------------------------------------------------------------------
+
+
+# --- several files -------------------------------------------------------------------------------
+
+
+def test_the_later_of_two_measurements_in_one_environment_counts() -> None:
+    later = replace(FAILED, status=Status.WRONG, reason="worse since")
+    findings = gather([SMALL, replace(SMALL, records=(later,))])
+    assert [record.reason for record in findings.records] == ["worse since"]
+    assert findings.cases["device"].tolist() == ["cpu"]
+
+
+def test_measurements_from_two_environments_are_kept_apart() -> None:
+    here, there = make_environment(), make_environment(cpu="Another CPU")
+    both = [
+        Results(
+            records=(replace(FAILED, environment=own.fingerprint),),
+            runs=(),
+            environments={own.fingerprint: own},
+        )
+        for own in (here, there)
+    ]
+    expected = ["cpu, environment A", "cpu, environment B"]
+    assert gather(both).cases["device"].tolist() == expected
+    page = build_page(both)
+    assert "Environment B, fingerprint" in page
+    assert "Another CPU" in page
+
+
+def test_two_revisions_on_one_machine_are_kept_apart() -> None:
+    before, after = make_environment(git_dirty=False), make_environment(git_commit="f" * 40)
+    assert before.fingerprint == after.fingerprint
+    both = [
+        Results(
+            records=(replace(FAILED, environment=own.fingerprint),),
+            runs=(),
+            environments={own.fingerprint: own},
+        )
+        for own in (before, after)
+    ]
+    findings = gather(both)
+    assert findings.cases["device"].tolist() == [
+        "cpu, environment A",
+        "cpu, environment B",
+    ]
+    assert list(findings.environments.values()) == [before, after]

@@ -1,6 +1,6 @@
 """Workloads: the file that one is written in, one implementation for it, a choice per shape.
 
-tests/cases/test_sweep_files.py tests the reader.
+tests/cases/test_sweeps.py tests the reader.
 """
 
 from dataclasses import replace
