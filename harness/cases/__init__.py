@@ -1,7 +1,7 @@
 """Cases: their axes, sweeps of them from files, presets and the command line, and their inputs.
 
-The axes are imported at once. Sweeps (which need pydantic) are imported when they are used, and
-inputs (which need torch) are in :mod:`harness.cases.inputs`.
+The axes are imported at once; sweeps (which need pydantic) and inputs (which need torch) when they
+are used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cases.axes import (
     AXES,
+    BACKWARD_CALLS,
     DTYPES,
     EVERY,
     EXCLUSIONS,
@@ -19,9 +20,25 @@ from harness.cases.axes import (
     Condition,
     Exclusion,
     Relation,
+    array_axes,
+    changed,
+    python_line,
+    sweep_axes,
 )
 
 if TYPE_CHECKING:
+    from harness.cases.inputs import (
+        DISTRIBUTIONS,
+        GRAD_OUTPUTS,
+        LAYOUTS,
+        NAMED,
+        PARAMETERS,
+        REPORTED,
+        Inputs,
+        UnrepresentableError,
+        describe,
+        make_inputs,
+    )
     from harness.cases.sweep import (
         Grid,
         Planned,
@@ -37,17 +54,46 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AXES",
+    "BACKWARD_CALLS",
+    "DISTRIBUTIONS",
     "DTYPES",
     "EVERY",
     "EXCLUSIONS",
+    "GRAD_OUTPUTS",
+    "LAYOUTS",
+    "NAMED",
+    "PARAMETERS",
     "PEERS",
+    "REPORTED",
     "SAME",
     "Axis",
     "Condition",
     "Exclusion",
     "Grid",
+    "Inputs",
     "Planned",
     "Relation",
+    "Sweep",
+    "UnrepresentableError",
+    "array_axes",
+    "changed",
+    "describe",
+    "expand",
+    "in_shard",
+    "load_preset",
+    "load_sweep",
+    "make_inputs",
+    "parse_shape",
+    "parse_shapes",
+    "preset_names",
+    "python_line",
+    "sweep_axes",
+]
+
+
+_OF_SWEEPS = {
+    "Grid",
+    "Planned",
     "Sweep",
     "expand",
     "in_shard",
@@ -56,12 +102,16 @@ __all__ = [
     "parse_shape",
     "parse_shapes",
     "preset_names",
-]
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from harness.cases import sweep
+    if name in _OF_SWEEPS:
+        from harness.cases import sweep
 
-    return getattr(sweep, name)
+        return getattr(sweep, name)
+    from harness.cases import inputs
+
+    return getattr(inputs, name)

@@ -2,6 +2,35 @@
 
 from __future__ import annotations
 
-from harness.verify.verification import verify, verify_case
+from harness.verify.case_results import Grade
+from harness.verify.cases import planned_cases
+from harness.verify.example import Example
+from harness.verify.explain import Explanation, Step
+from harness.verify.result import DTYPES, Outcome, Verdict, VerifyOptions
+from harness.verify.scope import Scope
+from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
+from harness.verify.verification import verify, verify_case, verify_target
+from harness.verify.workers import INTERRUPTED, verdicts_of, verify_in_worker
 
-__all__ = ["verify", "verify_case"]
+__all__ = [
+    "DTYPES",
+    "INTERRUPTED",
+    "Example",
+    "Explanation",
+    "Grade",
+    "MutantResult",
+    "Outcome",
+    "Scope",
+    "SelfTest",
+    "Step",
+    "Verdict",
+    "VerifyOptions",
+    "is_found",
+    "planned_cases",
+    "run_self_test",
+    "verdicts_of",
+    "verify",
+    "verify_case",
+    "verify_in_worker",
+    "verify_target",
+]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cases import AXES, Condition, Relation
-from harness.cases.axes import array_axes, changed, python_line
+from harness.cases import AXES, Condition, Relation, array_axes, changed, python_line
 from harness.records import Affine, Case, Direction
 
 CASE = Case(implementation="native", shape=(2, 3, 4, 5), normalized_dims=2)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cases.axes import EXCLUSIONS, Exclusion, array_axes
+from harness.cases import EXCLUSIONS, Exclusion, array_axes
 from harness.cases.covering_array import covering_array
+from harness.verify import Scope
 from harness.verify.cases import array_within
-from harness.verify.scope import Scope
 
 AXES = {name: axis.values for name, axis in array_axes().items()}
 Axes = Mapping[str, Sequence[Any]]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.cases.inputs import DISTRIBUTIONS, UnrepresentableError, describe, make_inputs
+from harness.cases import DISTRIBUTIONS, UnrepresentableError, describe, make_inputs
 from harness.records import Case
 
 ALL_DTYPES = ["float32", "float64", "bfloat16", "float16"]

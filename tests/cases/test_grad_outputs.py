@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.cases.inputs import GRAD_OUTPUTS, PARAMETERS, make_inputs
+from harness.cases import GRAD_OUTPUTS, PARAMETERS, make_inputs
 from harness.records import Case, Direction
 
 

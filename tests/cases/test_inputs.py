@@ -9,10 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cases.inputs import (
-    LAYOUTS,
-    make_inputs,
-)
+from harness.cases import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Mode
 
 CASE = Case(implementation="native", shape=(6, 33), direction=Direction.BACKWARD)

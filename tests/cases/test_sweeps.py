@@ -17,6 +17,7 @@ import implementations
 from harness.cases import (
     AXES,
     DTYPES,
+    NAMED,
     Grid,
     Sweep,
     expand,
@@ -27,10 +28,8 @@ from harness.cases import (
     parse_shapes,
     preset_names,
 )
-from harness.cases.inputs import NAMED
 from harness.measure.devices import DEVICES
-from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode
-from harness.records.refusal import Refusal
+from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode, Refusal
 
 # --- axes from the command line ------------------------------------------------------------------
 

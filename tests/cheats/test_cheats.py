@@ -13,8 +13,8 @@ from cheats import CHEATS, Cheat, table
 
 from harness.records import Budget, Case, Direction, Measurement, Status
 from harness.run.fleet import Fleet, Job, run_case
-from harness.verify.result import VerifyOptions
-from harness.verify.workers import verify_in_worker, why_unverifiable
+from harness.verify import VerifyOptions, verify_in_worker
+from harness.verify.workers import why_unverifiable
 
 BUDGET = Budget(limit_s=0.2, min_epochs=2, max_epochs=4)
 OPTIONS = VerifyOptions(quick=True, dtypes=("float32",), directions=(Direction.FORWARD,))

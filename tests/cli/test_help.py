@@ -13,9 +13,17 @@ from factories.commanding import IS_RECENT, call
 from factories.golden import assert_golden
 
 import implementations
-from harness.cases import Axis, Grid, Sweep, preset_names
-from harness.cases.axes import sweep_axes
-from harness.cases.inputs import DISTRIBUTIONS, GRAD_OUTPUTS, LAYOUTS, PARAMETERS
+from harness.cases import (
+    DISTRIBUTIONS,
+    GRAD_OUTPUTS,
+    LAYOUTS,
+    PARAMETERS,
+    Axis,
+    Grid,
+    Sweep,
+    preset_names,
+    sweep_axes,
+)
 from harness.cli import list as list_module
 from harness.cli import main
 from harness.cli.options import ASSIGNMENT, DURATION, Words, type_of

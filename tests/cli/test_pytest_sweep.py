@@ -16,10 +16,9 @@ from factories.known_functions import CASE
 from factories.pytest_runs import pytest_in
 
 import implementations
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.cli.pytest_sweep import SweepTests, run_case, time_with
-from harness.records import Allocation, Case, Direction, Status
-from harness.records.refusal import Refusal
+from harness.records import Allocation, Case, Direction, Refusal, Status
 from harness.report.pytest_benchmark import KEY, MODEL_BYTES, record_from
 from harness.run.case import CaseRunner
 

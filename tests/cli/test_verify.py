@@ -16,9 +16,8 @@ from factories.commanding import PROGRAM, call, complaint
 
 from harness.run import fleet as fleet_module
 from harness.run.fleet import Fleet
-from harness.verify import self_test
+from harness.verify import MutantResult, SelfTest, self_test
 from harness.verify import workers as verdicts_module
-from harness.verify.self_test import MutantResult, SelfTest
 
 SUBJECTS = """
 import os

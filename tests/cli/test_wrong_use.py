@@ -11,7 +11,7 @@ from factories.commanding import IS_RECENT, ONE, call, complaint
 from factories.fake_device import LocalFleet
 from factories.golden import assert_golden
 
-from harness.records.text import install_extra
+from harness.records import install_extra
 
 RUN = (
     "--shape 4xx", "--shape=-1x3", "--shape 1e9x1e9", "--shape 1000000000x1000000000",

@@ -24,7 +24,7 @@ from factories.git_repository import Repository
 
 from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main
-from harness.records.refusal import Refusal
+from harness.records import Refusal
 from harness.run import fleet as fleet_module
 from harness.run.session import plan
 from harness.selection.workload import find_workload

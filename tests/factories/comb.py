@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from harness.cases.inputs import Inputs
+from harness.cases import Inputs
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors
 from harness.numerics.oracle import Reference

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import implementations
 from factories.results_factory import make_environment
-from harness.cases.inputs import NAMED
+from harness.cases import NAMED
 from harness.measure import latency as module
 from harness.measure.devices import Reading
 from harness.measure.latency import Sampled, Sampling, TimedCall

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.verify import verification
-from harness.verify.cases import PlannedCase, planned_cases
+from harness.verify import planned_cases, verification
+from harness.verify.cases import PlannedCase
 
 Plan = Callable[..., list[PlannedCase]]
 

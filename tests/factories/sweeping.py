@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.cases import (
+    NAMED,
     Planned,
     Sweep,
     expand,
     load_sweep,
 )
-from harness.cases.inputs import NAMED
-from harness.records.refusal import Refusal
+from harness.records import Refusal
 
 NAMES = ("native", "one_pass", "two_pass")
 TWO_DEVICES: dict[str, str | None] = {"cpu": None, "cuda": None}

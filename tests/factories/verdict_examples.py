@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.records import Affine, Case, Direction, Status
-from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.verify.case_results import Count, Grade
+from harness.records import (
+    Affine,
+    Case,
+    Direction,
+    Finding,
+    RemarkKind,
+    Severity,
+    Status,
+    limit,
+    remark,
+)
+from harness.verify import Example, Grade, Scope, Verdict
+from harness.verify.case_results import Count
 from harness.verify.cases import PlannedCase
-from harness.verify.example import Example
-from harness.verify.result import Verdict
-from harness.verify.scope import Scope
 
 __all__ = ["EXAMPLES"]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import implementations
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors, verdict_of
 from harness.numerics.oracle import Reference

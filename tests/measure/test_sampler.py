@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.cases.inputs import LAYOUTS
+from harness.cases import LAYOUTS
 from harness.measure.latency import SAMPLE_S, Sampler
 from harness.measure.memory import copies_beyond, overwrite, relocate
 from harness.records import Budget, Cache, Clock, WarningKind

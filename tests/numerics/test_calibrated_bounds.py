@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 import torch
 
-from harness.cases.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
+from harness.cases import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import measure_errors, verdict_of
 from harness.numerics.oracle import Reference

@@ -10,7 +10,7 @@ import torch
 from factories.comb import COMB, DTYPES, TWO_PASS, comb_case, comb_inputs, measure
 from torch import Tensor
 
-from harness.cases.inputs import Inputs, make_inputs
+from harness.cases import Inputs, make_inputs
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import BoundRatio, verdict_of
 from harness.numerics.outputs import Outputs

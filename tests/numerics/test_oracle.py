@@ -12,7 +12,7 @@ import torch
 from factories.exact import ExactLayerNorm, as_fraction, exact_layer_norm
 from torch import Tensor
 
-from harness.cases.inputs import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
+from harness.cases import DISTRIBUTIONS, Inputs, UnrepresentableError, make_inputs
 from harness.numerics import oracle
 from harness.numerics.oracle import ExactRows, Reference, double_double, twice_centred
 from harness.records import Case, Direction

@@ -14,8 +14,7 @@ from factories.choice_records import (
     workload_choices,
 )
 
-from harness.records import Direction, Mode, Record, Status
-from harness.records.refusal import NotComparableError, NotMeasuredError
+from harness.records import Direction, Mode, NotComparableError, NotMeasuredError, Record, Status
 from harness.report.choice_code import python_lines
 from harness.selection import Accuracy, Choices, Requirements
 from harness.selection.workload import WorkloadChoice

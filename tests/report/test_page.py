@@ -21,13 +21,10 @@ import pytest
 from factories.results_factory import make_cases, make_record, make_results, make_run
 from factories.small_results import CASE, FAILED, SMALL
 
-from harness.cases import expand
-from harness.cases.axes import sweep_axes
-from harness.cases.inputs import NAMED
+from harness.cases import NAMED, expand, sweep_axes
 from harness.cli.options import SweepChoice, given_axes
 from harness.cli.run import run
-from harness.records import Affine, Autograd, Case, Direction, Mode, Status
-from harness.records.refusal import Refusal
+from harness.records import Affine, Autograd, Case, Direction, Mode, Refusal, Status
 from harness.report import build_page, write_report
 from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.document import heading, script_json

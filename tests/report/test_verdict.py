@@ -11,8 +11,7 @@ from factories.verdict_examples import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records import Case, Status
-from harness.records.finding import Finding
+from harness.records import Case, Finding, Status
 from harness.report.document import (
     Cell,
     Document,
@@ -31,10 +30,8 @@ from harness.report.verdict import (
     headline,
     verdict_as_json,
 )
+from harness.verify import Explanation, MutantResult, SelfTest, Step, Verdict
 from harness.verify.case_results import Count
-from harness.verify.explain import Explanation, Step
-from harness.verify.result import Verdict
-from harness.verify.self_test import MutantResult, SelfTest
 
 GOLDEN = Path(__file__).parent / "golden"
 MEAN = Step(name="mean", shape=(3, 1), exact=(-0.25,), computed=(-0.2500001,))

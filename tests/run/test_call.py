@@ -11,7 +11,7 @@ from factories.calling import BACKWARD, FORWARD, TRAINING, Function, changed, ra
 from factories.known_functions import good
 from torch import Tensor
 
-from harness.cases.inputs import LAYOUTS, Inputs, make_inputs
+from harness.cases import LAYOUTS, Inputs, make_inputs
 from harness.records import Affine, Case, Direction, Mode, Status
 from harness.run.call import (
     ContractViolationError,

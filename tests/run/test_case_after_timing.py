@@ -14,7 +14,7 @@ from factories.fake_device import FakeDevice, steady
 from factories.known_functions import BACKWARD, CASE, ONE_EPOCH, Known, good, measured
 from torch import Tensor
 
-from harness.cases.inputs import LAYOUTS, make_inputs
+from harness.cases import LAYOUTS, make_inputs
 from harness.measure.devices import device_of
 from harness.measure.latency import Sampler, TimedCall
 from harness.numerics.outputs import GRADIENTS

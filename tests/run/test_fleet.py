@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Budget, Case, Measurement, Record, Status
-from harness.records.refusal import Refusal
+from harness.records import Budget, Case, Measurement, Record, Refusal, Status
 from harness.run import fleet as module
 from harness.run.fleet import Fleet, HarnessError, Job
 

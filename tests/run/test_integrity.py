@@ -20,7 +20,7 @@ from factories.verify_targets import layer_norm, mutant
 
 import implementations
 from harness.numerics import error_measurement, oracle
-from harness.records.text import shape_text
+from harness.records import shape_text
 from harness.run import integrity
 from harness.run.call import ContractViolationError
 from harness.run.integrity import TamperingError, Trusted, observed

@@ -14,7 +14,7 @@ import torch
 from factories.known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good
 from torch import Tensor
 
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.records import Allocation, Case, Direction, Measurement, Record, Status, WarningKind
 from harness.report.run import run_tables
 from harness.run import attempt

@@ -14,8 +14,7 @@ from factories.fake_device import LocalFleet
 from factories.sessions import ROWS, SUBJECTS, Make, calls, rows, run, run_and_stop
 
 from harness.cases import Grid, Sweep
-from harness.records import Record
-from harness.records.refusal import NotComparableError, Refusal
+from harness.records import NotComparableError, Record, Refusal
 from harness.run import session as module
 from harness.run.fleet import Fleet
 from harness.run.session import plan, run_session

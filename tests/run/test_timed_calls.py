@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import implementations
-from harness.cases.inputs import LAYOUTS, make_inputs
+from harness.cases import LAYOUTS, make_inputs
 from harness.records import Affine, ArmRole, Case, Direction, Mode
 from harness.run import timing as module
 from harness.run.timing import model_bytes, refusal, result_bytes, timed_calls_of

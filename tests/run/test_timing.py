@@ -11,7 +11,7 @@ import torch
 from factories.fake_device import ROOMY, FakeDevice, latency_of
 
 import implementations
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.measure import latency as latency_module
 from harness.measure.latency import Sampled, TimedCall
 from harness.records import Allocation, Cache, Case, Clock, Direction, Status

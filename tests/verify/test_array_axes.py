@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from harness.records import Affine, Autograd, Direction
+from harness.verify import Scope
 from harness.verify.cases import array_within, axes_within, case_from
-from harness.verify.scope import Scope
 
 ROWS = array_within(Scope(), 2, forward_only=False)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness.cases.inputs import DISTRIBUTIONS, REPORTED
+from harness.cases import DISTRIBUTIONS, REPORTED
 from harness.records import Case, Direction
+from harness.verify import DTYPES
 from harness.verify.cases import FULL, CaseGroup, cases_of
-from harness.verify.result import DTYPES
 
 
 def cases(tier: tuple[CaseGroup, ...], *, forward_only: bool = False) -> list[Case]:

@@ -8,11 +8,10 @@ import pytest
 from factories.verdict_examples import EXAMPLES
 
 from harness.numerics.inaccuracy import Inaccuracy
-from harness.records import Case, Status
-from harness.records.finding import Finding, RemarkKind, Severity, remark
+from harness.records import Case, Finding, RemarkKind, Severity, Status, remark
 from harness.run.attempt import Judged
+from harness.verify import Outcome
 from harness.verify.case_results import CaseResults, Count
-from harness.verify.result import Outcome
 
 CASE = Case(implementation="target", shape=(3, 1000))
 CATCHES = "a mistake"

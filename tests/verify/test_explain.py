@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.records import Affine, Case, Status
-from harness.verify.explain import Explanation, Step, explain
+from harness.verify import Explanation, Step
+from harness.verify.explain import explain
 from implementations import Implementation, adopt, one_pass, two_pass
 
 CASE = Case(implementation="two_pass", shape=(4, 8))

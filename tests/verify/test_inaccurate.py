@@ -18,11 +18,9 @@ from torch import Tensor, nn
 
 from harness.mutants import WRONG
 from harness.numerics.inaccuracy import Inaccuracy
-from harness.records import Case, Direction, Status
-from harness.records.finding import Severity
+from harness.records import Case, Direction, Severity, Status
 from harness.run.attempt import Judged, attempt
-from harness.verify import verify, verify_case
-from harness.verify.result import Outcome, Verdict
+from harness.verify import Outcome, Verdict, verify, verify_case
 from implementations import Algorithm, Implementation, Reduction, adopt, implementation
 
 CASE = Case(implementation="target", shape=(3, 1000), distribution="constant")

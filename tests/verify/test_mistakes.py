@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.mutants import Rows, layer_norm_of, named
-from harness.records import Case, Direction, Status
-from harness.records.finding import RemarkKind, Severity
+from harness.records import Case, Direction, RemarkKind, Severity, Status
 from harness.run import call as computed
 from harness.run.attempt import attempt
 from harness.run.integrity import process_state

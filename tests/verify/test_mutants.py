@@ -13,13 +13,19 @@ from factories.small_catalogue import use_small_catalogue
 
 from harness.mutants import CONDITIONS, RIGHT, WRONG, Mutant, gradient, layer_norm_of, named
 from harness.mutants.mutant import mutants_in
-from harness.records import Case, Direction, Status
-from harness.records.finding import RemarkKind
+from harness.records import Case, Direction, RemarkKind, Status
 from harness.run.attempt import attempt
 from harness.run.integrity import process_state_restored
-from harness.verify import self_test, verify
-from harness.verify.result import DTYPES, Verdict
-from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
+from harness.verify import (
+    DTYPES,
+    MutantResult,
+    SelfTest,
+    Verdict,
+    is_found,
+    run_self_test,
+    self_test,
+    verify,
+)
 from implementations import Implementation, adopt
 
 BACKWARD = Case(implementation="", shape=(6, 40), direction=Direction.BACKWARD)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from harness.records import Direction
-from harness.verify.cases import planned_cases
+from harness.verify import planned_cases
 from implementations import native
 
 DTYPES = ("float32", "bfloat16")

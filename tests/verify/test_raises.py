@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.records import Affine, Autograd, Case, Direction, Status
-from harness.records.finding import Finding, RemarkKind, Severity
+from harness.records import Affine, Autograd, Case, Direction, Finding, RemarkKind, Severity, Status
 from harness.run.attempt import Judged
 from harness.verify.raises import cause, merged, raises, raises_in
 

@@ -12,10 +12,8 @@ from factories import published_functions
 from factories.small_catalogue import use_small_catalogue
 from torch import nn
 
-from harness.records import Affine
-from harness.records.finding import RemarkKind, Severity
-from harness.verify import diagnosis, verification, verify
-from harness.verify.result import Outcome
+from harness.records import Affine, RemarkKind, Severity
+from harness.verify import Outcome, diagnosis, verification, verify
 
 BOTH, WEIGHT, NONE = Affine.BOTH, Affine.WEIGHT, Affine.NONE
 EVERY = (Affine.BOTH, Affine.WEIGHT, Affine.NONE, Affine.BIAS)

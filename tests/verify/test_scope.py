@@ -13,14 +13,13 @@ from factories.verify_targets import layer_norm
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.cases.axes import BACKWARD_CALLS
-from harness.records import Affine, Case, Direction, Status
-from harness.records.finding import Finding, RemarkKind, Severity
+from harness.cases import BACKWARD_CALLS
+from harness.records import Affine, Case, Direction, Finding, RemarkKind, Severity, Status
 from harness.run.attempt import attempt
-from harness.verify import verify
+from harness.verify import Scope, verify
 from harness.verify.cases import array_within
 from harness.verify.find_scope import find_scope
-from harness.verify.scope import InScope, Scope, within_scope
+from harness.verify.scope import InScope, within_scope
 from implementations import CallOptions, UnsupportedError, adopt
 
 CASE = Case(implementation="target", shape=(6, 35), eps=1e-3)

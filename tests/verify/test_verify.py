@@ -15,12 +15,9 @@ from factories.verify_targets import layer_norm, mutant, then
 from torch import Tensor, nn
 
 import implementations
-from harness.records import Case, Direction, Status
-from harness.records.finding import RemarkKind, Severity
+from harness.records import Case, Direction, RemarkKind, Severity, Status
 from harness.report.verdict import assert_layer_norm
-from harness.verify import verify, verify_case
-from harness.verify.result import Outcome, Verdict, VerifyOptions
-from harness.verify.verification import verify_target
+from harness.verify import Outcome, Verdict, VerifyOptions, verify, verify_case, verify_target
 from implementations import TargetError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("small_catalogue")

@@ -17,7 +17,8 @@ from harness.cases import Condition, Relation
 from harness.numerics.error_measurement import BoundRatio
 from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.run.attempt import Judged
-from harness.verify.cases import QUICKEST, planned_cases
+from harness.verify import planned_cases
+from harness.verify.cases import QUICKEST
 from harness.verify.trigger import conditions_of_failures, fact_of
 from implementations import native
 

@@ -10,15 +10,17 @@ import pytest
 
 from harness.records import Case, Direction, Status
 from harness.run.fleet import EndedError
-from harness.verify import workers as verdicts
-from harness.verify.case_results import Count
-from harness.verify.result import Outcome, Verdict, VerifyOptions
-from harness.verify.workers import (
+from harness.verify import (
     INTERRUPTED,
+    Outcome,
+    Verdict,
+    VerifyOptions,
     verdicts_of,
     verify_in_worker,
-    why_unverifiable,
 )
+from harness.verify import workers as verdicts
+from harness.verify.case_results import Count
+from harness.verify.workers import why_unverifiable
 
 OPTIONS = VerifyOptions(quick=True, dtypes=("float32",), directions=(Direction.FORWARD,))
 FIRST, SECOND, THIRD = (Case(implementation="t", shape=(rows, 8)) for rows in (1, 2, 3))

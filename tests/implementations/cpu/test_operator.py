@@ -17,7 +17,7 @@ from factories.small_catalogue import use_small_catalogue
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.cases.inputs import LAYOUTS, make_inputs
+from harness.cases import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.run.attempt import attempt
 from harness.verify import verify

@@ -29,7 +29,7 @@ from factories.verify_targets import (
 from torch import Tensor
 from torch.nn import functional
 
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.run.integrity import process_state_restored
 from harness.verify.checks import calls
 from harness.verify.checks.arguments import (

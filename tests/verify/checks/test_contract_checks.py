@@ -11,7 +11,7 @@ import torch
 from factories.verify_targets import CASE, case_in, layer_norm, mutant, target, then
 from torch import Tensor
 
-from harness.records.finding import RemarkKind, Severity
+from harness.records import RemarkKind, Severity
 from harness.run.integrity import process_state_restored
 from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import SMALL, contract_findings

@@ -16,7 +16,7 @@ import torch
 from factories.verify_targets import CASE, case_in, every_dtype, layer_norm, target, then
 from torch import Tensor
 
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.records import Direction
 from harness.run import call
 from harness.run.call import ContractViolationError

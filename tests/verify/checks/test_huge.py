@@ -11,11 +11,10 @@ import torch
 from factories.verify_targets import case_in, layer_norm, target
 from torch import Tensor
 
-from harness.records.finding import Finding, Severity
-from harness.verify import verify
+from harness.records import Finding, Severity
+from harness.verify import Verdict, verify
 from harness.verify.checks import huge
 from harness.verify.checks.huge import huge_findings
-from harness.verify.result import Verdict
 from implementations import Implementation, UnsupportedError, native
 
 ROWS = 16

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.records.finding import RemarkKind, Severity
+from harness.records import RemarkKind, Severity
 from harness.verify import verify
 from harness.verify.cases import first_case
 from harness.verify.checks.contract_checks import contract_findings

@@ -11,7 +11,7 @@ import torch
 from factories.verify_targets import CASE, case_in, layer_norm, mutant, target, then
 from torch import Tensor
 
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.numerics.bounds import error_bound_of
 from harness.numerics.error_measurement import compared
 from harness.numerics.oracle import Reference

@@ -13,7 +13,7 @@ from factories.known_functions import good
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.cases.inputs import make_inputs
+from harness.cases import make_inputs
 from harness.records import Case
 from harness.verify.cases import first_case
 from harness.verify.checks import calls, surroundings
