@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from factories.git_repository import Repository
 
+import implementations
 from harness.records import Refusal
 from harness.regression.revision import checked_out, file_of, is_unchanged, repository_of
 
@@ -134,7 +135,7 @@ def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "space_here").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    here, package = tmp_path.resolve(), Path(__file__).parents[2] / "implementations/__init__.py"
+    here, package = tmp_path.resolve(), Path(implementations.__file__ or "")
     found = {
         "falls_here:f": here / "falls_here.py",
         "falls_here.py:f": here / "falls_here.py",
