@@ -35,7 +35,7 @@ def target_of(cheat: Cheat, folder: Path) -> str:
 
 
 def in_time(text: str) -> str:
-    """Return what is said on a busy machine too, where a late write may come later than the check."""
+    """Return what is said on a busy machine too, where a late write may follow the check."""
     return "y " if "still written" in text else text
 
 
