@@ -15,7 +15,6 @@ from harness.cases.axes import (
     EVERY,
     EXCLUSIONS,
     PEERS,
-    SAME,
     Axis,
     Condition,
     Exclusion,
@@ -65,7 +64,6 @@ __all__ = [
     "PARAMETERS",
     "PEERS",
     "REPORTED",
-    "SAME",
     "Axis",
     "Condition",
     "Exclusion",
@@ -91,26 +89,12 @@ __all__ = [
 ]
 
 
-_OF_SWEEPS = {
-    "Grid",
-    "Planned",
-    "Sweep",
-    "expand",
-    "in_shard",
-    "load_preset",
-    "load_sweep",
-    "parse_shape",
-    "parse_shapes",
-    "preset_names",
-}
-
-
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _OF_SWEEPS:
-        from harness.cases import sweep
+    from harness.cases import sweep
 
+    if hasattr(sweep, name):
         return getattr(sweep, name)
     from harness.cases import inputs
 

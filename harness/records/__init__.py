@@ -10,17 +10,9 @@ None means "not measured"; 0, -1 and NaN never do. The text under a field is its
 description in the stored schema.
 """
 
-from harness.records.case import (
-    Affine,
-    Autograd,
-    Budget,
-    Case,
-    Direction,
-    Measurement,
-    Mode,
-)
-from harness.records.finding import SILENT, Finding, RemarkKind, Severity, limit, remark
-from harness.records.metrics import METRICS, OUTPUT_METRICS, Metric, brief, metrics_in
+from harness.records.case import Affine, Autograd, Budget, Case, Direction, Measurement, Mode
+from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
+from harness.records.metrics import METRICS, OUTPUT_METRICS, Metric
 from harness.records.record import (
     BAD_FIRST,
     OUR_TIMER,
@@ -49,16 +41,12 @@ from harness.records.text import (
     as_speed,
     bytes_text,
     count,
-    grouped,
-    in_words,
     install_extra,
-    listed,
     percent_text,
     seconds_text,
     shape_text,
     speed_interval_text,
     speed_text,
-    suggest,
     ulp_text,
 )
 
@@ -67,7 +55,6 @@ __all__ = [
     "METRICS",
     "OUR_TIMER",
     "OUTPUT_METRICS",
-    "SILENT",
     "Affine",
     "Allocation",
     "Arm",
@@ -102,21 +89,15 @@ __all__ = [
     "Status",
     "WarningKind",
     "as_speed",
-    "brief",
     "bytes_text",
     "count",
-    "grouped",
-    "in_words",
     "install_extra",
     "limit",
-    "listed",
-    "metrics_in",
     "percent_text",
     "remark",
     "seconds_text",
     "shape_text",
     "speed_interval_text",
     "speed_text",
-    "suggest",
     "ulp_text",
 ]

@@ -1,4 +1,4 @@
-"""The bounds call no right implementation wrong; test_self_test.py has the wrong ones.
+"""The bounds call no right implementation wrong; the self-test has the wrong ones.
 
 A sample of short rows; experiments/calibration has longer ones, and every right LayerNorm.
 """
