@@ -7,6 +7,7 @@ to a row of AXES; to add an axis, add a field to :class:`harness.records.Case` a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -31,6 +32,7 @@ BACKWARD_CALLS = (
     "frozen_bias",
     "non_leaf_x",
 )
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")  # as Python writes one with %g
 _FIELDS = tuple(field.name for field in fields(Case))
 _ALWAYS_GIVEN = ("shape", "dtype", "distribution")  # in a command that repeats a case
 _MOST_ELEMENTS = 150_000  # of x in a covering array; more take longer than all other cases together
@@ -76,6 +78,8 @@ class Axis:
     """Names that can be set, if they are few."""
     is_registered: bool = False
     """Whether the names are those that exist on the machine that runs the case."""
+    families: tuple[str, ...] = ()
+    """Names that a number follows, such as "largest" of "largest_65504"."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Of numbers, as pydantic names them."""
 
@@ -105,6 +109,11 @@ class Axis:
         """Return the case with another value; other axes change where they must."""
         setter = self.setter
         return replace(case, **{self.name: value}) if setter is None else setter(case, value)
+
+    def is_of_family(self, name: str) -> bool:
+        """Whether a name is a family of the axis with a number."""
+        family, _, number = name.rpartition("_")
+        return family in self.families and _NUMBER.fullmatch(number) is not None
 
     def text(self, value: Any) -> str:
         """Return a value as a user writes it."""
@@ -200,6 +209,7 @@ _ROWS: tuple[Axis, ...] = (
             "normal", "mixed_conditions", "mixed_scales", "mixed_outliers", "tiny_variance_offset",
             "ulp_comb", "last_digit", "square_overflow", "mixed_nonfinite",
         ),
+        families=("largest",),
         # these hide mistakes: outputs are missing, all equal, or without an error bound
         rare=("ulp_comb", "last_digit", "square_overflow", "mixed_nonfinite"),
         title="the distribution of x",
@@ -220,7 +230,7 @@ _ROWS: tuple[Axis, ...] = (
             "shifted_normal", "tiny", "huge", "few_rows", "expanded_row", "transposed_normal",
             "strided_normal", "negated_normal", "nan_row", "infinity_row",
         ),
-        rare=("few_rows", "nan_row", "infinity_row"),
+        rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",
     ),
     Axis(
@@ -248,6 +258,7 @@ _ROWS: tuple[Axis, ...] = (
         name="parameters", key="parameters", is_registered=True, default=("normal",),
         help="values of weight and bias; see `list parameters`",
         values=("normal", "negative_weight", "mixed_weight", "transposed", "nan_bias"),
+        families=("largest", "initial_within"),
         title="the distribution of the parameters",
     ),
     Axis(

@@ -13,7 +13,7 @@ from math import pi
 import torch
 from torch import Generator, Tensor
 
-from harness.cases.layouts import by_name
+from harness.cases.layouts import Registry, by_name
 
 
 def standard_normal(rows: int, hidden: int, generator: Generator) -> Tensor:
@@ -64,6 +64,11 @@ def with_one(x: Tensor, value: float) -> Tensor:
     return x
 
 
+def scaled_to(values: Tensor, largest: float) -> Tensor:
+    """Scale ``values`` so that the largest absolute value is ``largest``."""
+    return values * (largest / values.abs().amax()) if values.numel() else values
+
+
 def _one_in(x: Tensor, column: int, value: float) -> Tensor:
     """Put ``value`` in one column of every row, unless rows are empty."""
     if x.shape[1]:
@@ -77,6 +82,11 @@ def _one_in(x: Tensor, column: int, value: float) -> Tensor:
 def normal(d: Draw) -> Tensor:
     """Standard normal: the benign case that every implementation should get right."""
     return d.normal()
+
+
+def _largest(value: float) -> Distribution:
+    """Normal times a factor, so that the largest |x| is a number: shows a limit on values."""
+    return lambda d: scaled_to(d.normal(), value)
 
 
 def uniform(d: Draw) -> Tensor:
@@ -394,7 +404,7 @@ REPORTED = (
 )  # fmt: skip
 
 
-DISTRIBUTIONS: dict[str, Distribution] = by_name(
+DISTRIBUTIONS: Registry[Distribution] = by_name(
     normal, uniform, *(_offset(exponent) for exponent in range(1, 8)), tiny_variance,
     tiny_variance_offset, _constant("constant", 0.1, "the computed mean is not exactly 0.1"),
     _constant("constant_zero", 0.0, "without eps it is 1/sqrt(0)"),
@@ -406,5 +416,5 @@ DISTRIBUTIONS: dict[str, Distribution] = by_name(
     mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,
     last_digit, subnormal, square_overflow, near_max, sum_overflow,
     _poisoned("nan_row", float("nan")), _poisoned("positive_infinity_row", float("inf")),
-    _poisoned("negative_infinity_row", float("-inf")), *REPORTED,
+    _poisoned("negative_infinity_row", float("-inf")), *REPORTED, largest=_largest,
 )  # fmt: skip

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from harness.cases.distributions import standard_normal, with_one
-from harness.cases.layouts import by_name, every_second, negated, transposed
+from harness.cases.distributions import scaled_to, standard_normal, with_one
+from harness.cases.layouts import Registry, by_name, every_second, negated, transposed
 
 GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
@@ -75,6 +75,15 @@ def huge(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return standard_normal(len(x), x.shape[1], generator) * 100
 
 
+def _largest(value: float) -> GradOutput:
+    """Normal times a factor, so that the largest |dy| is a number: shows a limit on values."""
+
+    def grad_output(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+        return scaled_to(standard_normal(len(x), x.shape[1], generator), value)
+
+    return grad_output
+
+
 def inverse_weight(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """1/weight: dy * weight is 1 everywhere, so the exact dx is 0 and its terms cancel."""
     return (1 / torch.where(weight == 0, torch.ones_like(weight), weight)).expand(x.shape)
@@ -128,10 +137,10 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return with_one(standard_normal(len(x), x.shape[1], generator), float("inf"))
 
 
-GRAD_OUTPUTS: dict[str, GradOutput] = by_name(
+GRAD_OUTPUTS: Registry[GradOutput] = by_name(
     shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
     inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
-    transposed_normal, strided_normal, negated_normal, nan_row, infinity_row,
+    transposed_normal, strided_normal, negated_normal, nan_row, infinity_row, largest=_largest,
 )  # fmt: skip
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from harness.cases.distributions import DISTRIBUTIONS, REPORTED, Draw, standard_normal
 from harness.cases.grad_outputs import GRAD_OUTPUTS, LAYOUT_OF
-from harness.cases.layouts import LAYOUTS, OF_DY_TOO
+from harness.cases.layouts import LAYOUTS, OF_DY_TOO, Registry
 from harness.cases.parameters import PARAMETERS
 from harness.records import Affine, Case, Direction
 from implementations.torch_private import negated_view
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 
-NAMED: Mapping[str, Mapping[str, Callable[..., object]]] = {
+NAMED: Mapping[str, Registry[Any]] = {
     "distribution": DISTRIBUTIONS,
     "layout": LAYOUTS,
     "grad_output": GRAD_OUTPUTS,

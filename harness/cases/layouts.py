@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from torch import Tensor
@@ -12,9 +13,28 @@ from implementations.torch_private import negated_view
 Named = TypeVar("Named", bound=Callable[..., object])
 
 
-def by_name(*functions: Named) -> dict[str, Named]:
-    """Return functions by their names, as users write them."""
-    return {function.__name__: function for function in functions}
+class Registry(dict[str, Named]):
+    """Functions by their names, and families of them, such as "largest_65504" of "largest"."""
+
+    families: Mapping[str, Callable[[float], Named]]
+
+    def __missing__(self, name: str) -> Named:
+        family, _, number = name.rpartition("_")
+        with suppress(KeyError, ValueError):
+            return self.families[family](float(number))
+        raise KeyError(name)
+
+
+def by_name(*functions: Named, **families: Callable[[float], Named]) -> Registry[Named]:
+    """Return functions by their names, as users write them.
+
+    Args:
+        functions: whose names are known.
+        families: make the function for a number, which follows the name of the family and "_".
+    """
+    registry = Registry({function.__name__: function for function in functions})
+    registry.families = families
+    return registry
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -76,7 +96,7 @@ def negated(x: Tensor) -> Tensor:
     return negated_view(-x)
 
 
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = by_name(
+LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
     sequence_first, sliced_middle, expanded, negated,
 )  # fmt: skip

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from harness.cases.layouts import by_name
+from harness.cases.distributions import scaled_to
+from harness.cases.layouts import Registry, by_name
 
 Parameters = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -66,6 +67,24 @@ def nan_bias(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return weight, _poisoned(bias)
 
 
+def _largest(value: float) -> Parameters:
+    """Weight normal times a factor, so that the largest is a number: shows a limit on values."""
+
+    def parameters(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return scaled_to(weight, value), bias
+
+    return parameters
+
+
+def _within(value: float) -> Parameters:
+    """Weight 1 and bias 0, each up to a number off: shows a parameter taken for its initial one."""
+
+    def parameters(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return 1 + scaled_to(weight, value), scaled_to(bias, value)
+
+    return parameters
+
+
 def _poisoned(values: Tensor) -> Tensor:
     values = values.clone()
     if len(values):
@@ -73,7 +92,7 @@ def _poisoned(values: Tensor) -> Tensor:
     return values
 
 
-PARAMETERS: dict[str, Parameters] = by_name(
+PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-    transposed, nan_weight, nan_bias,
+    transposed, nan_weight, nan_bias, largest=_largest, initial_within=_within,
 )  # fmt: skip

@@ -417,6 +417,6 @@ def _unknown(sweep: Sweep, names: Mapping[str, Collection[str]]) -> Iterator[tup
     for axis in AXES.values():
         known = tuple(names.get(axis.name, axis.default)) if axis.is_registered else ()
         for name in sweep.values_of(axis.key) if known else ():
-            if name not in known:
+            if name not in known and not axis.is_of_family(name):
                 suggested = f"{suggest(name, known)}; known: {', '.join(known)}"
                 yield axis.key, f"no {axis.name} named {name!r}{suggested}"

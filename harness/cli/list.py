@@ -55,7 +55,9 @@ def _workloads() -> dict[str, str]:
 def _inputs(axis: str) -> dict[str, str]:
     from harness.cases.inputs import NAMED, describe
 
-    return {name: describe(maker) for name, maker in NAMED[axis].items()}
+    named = NAMED[axis]
+    families = {f"{family}_NUMBER": maker for family, maker in named.families.items()}
+    return {name: describe(maker) for name, maker in (named | families).items()}
 
 
 def _devices() -> dict[str, str]:

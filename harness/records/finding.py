@@ -81,6 +81,8 @@ class RemarkKind(StrEnum):
     """It accepts several normalized axes but normalises only the last."""
     ALSO_CHANNELS_FIRST = "also_channels_first"
     """It also normalises axis 1 of an x of another shape, which was not verified."""
+    NEVER_TRIED = "never_tried"
+    """Its source has a condition that had the same outcome in every case."""
     PROMOTES = "promotes"
     """Its result has the parameters' dtype if that is wider than x's."""
 

@@ -20,7 +20,7 @@ from harness.numerics.inaccuracy import OUTPUTS_OF, Inaccuracy
 from harness.numerics.outputs import OUTPUTS, Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.run.attempt import Judged, attempt
+from harness.run.attempt import Judged, attempt, exact_of
 from harness.run.call import ContractViolationError, ImplementationError, run_once
 from harness.run.integrity import TamperingError, Trusted, observed
 from harness.verify.case_results import (
@@ -34,12 +34,15 @@ from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.checks.huge import huge_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
+from harness.verify.code import code_of
+from harness.verify.decisions import Change, Decisions
 from harness.verify.diagnosis import causes_of
 from harness.verify.example import Example, command_of, example_of, worst_of
 from harness.verify.find_scope import find_scope
 from harness.verify.raises import merged
 from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.scope import Scope, fitted, scope_of, within_scope
+from harness.verify.search import Search, effort_of
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 from implementations.native import native
@@ -124,6 +127,8 @@ class Verification:
     example: Example | None = None
     left: int = 0
     coverage: Mapping[str, int] | None = None
+    search: Search = field(init=False)
+    """Of the target's code, for cases that follow from it."""
     grades: list[Grade] = field(default_factory=list)
     native_grades: list[Grade] = field(default_factory=list)
 
@@ -132,6 +137,8 @@ class Verification:
         is_forward = not {*self.options.directions} - {Direction.FORWARD}
         forward_only = self.implementation.forward_only or is_forward
         self.implementation = replace(self.implementation, forward_only=forward_only)
+        code, effort = code_of(self.implementation), effort_of(self.options.conditions)
+        self.search = Search(self.implementation, code, Decisions(code.functions), effort)
 
     def run(self, tampering: str | None) -> Verdict:
         """Find the target's scope, try the cases, check the contract, and explain the failures.
@@ -149,6 +156,7 @@ class Verification:
             return self.verdict()
         first_results = {dtype: self._first_result(dtype) for dtype in self.options.dtypes}
         self._try_cases()
+        self._search_source()
         self.trusted.mark_state()
         is_enough = self.options.fail_fast and self.cases.failures
         if self.instead is None and not is_enough:
@@ -270,7 +278,7 @@ class Verification:
         if target.forward_only:
             scope = replace(scope, has_gradient=False)
         self.scope = scope
-        self.implementation = within_scope(target, scope)
+        self.implementation = self.search.implementation = within_scope(target, scope)
         self.cases = CaseResults()
         self.findings += findings
 
@@ -308,20 +316,50 @@ class Verification:
         if all(finding.kind != "left_out" for finding in self.findings):
             self.coverage = coverage_of(self.implementation)
 
-    def _try_one(self, planned: PlannedCase) -> None:
+    def _search_source(self) -> None:
+        """Try the cases that the target's code suggests, in each dtype, until one fails."""
+        search, dtypes = self.search, self.options.dtypes
+        for dtype in () if self.cases.failures else dtypes:
+            failing: Change | None = None  # its other cases show where it fails
+            cases = search.cases if dtype == dtypes[0] else search.again
+            for planned, change in cases(dtype, self.options.device):
+                if self.left or self.budget.left_s <= 0:
+                    return
+                if failing in {None, change}:
+                    if self._try_one(planned, change):
+                        search.turning[change] = None
+                    failing = change if self.cases.failures else None
+                    self.on_progress(self.verdict)
+            if failing is not None:
+                return
+        self.findings += search.findings()
+
+    def _try_one(self, planned: PlannedCase, change: Change | None = None) -> bool:
+        """Try a case; return whether it turned a decision in the target's code.
+
+        Args:
+            planned: the case.
+            change: that made it, if it follows from the target's code.
+        """
         case = planned.case
         if self.budget.is_too_slow(case):
             reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
             self.findings.append(limit("left_out", case.id, reason))
-            return
+            return False
         judged = self._attempt(case, self.trusted)
         if not judged.is_representable:
-            return
+            return False
         self.budget.add(judged)
         if self._is_misread_negation(judged):
             self.findings.append(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
         else:
             self.cases.add(judged, planned.catches)
+        if judged.status not in _NOT_WRONG or self.search.decisions.are_settled:
+            return False
+        repeat = partial(run_once, self.implementation.function, case, exact_of(case)[0])
+        with suppress(ImplementationError, ContractViolationError):
+            return self.search.decisions.observe(case, partial(repeat, on_copies=True), change)
+        return False
 
     def _attempt_further(self, case: Case) -> Judged | None:
         """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
@@ -344,7 +382,8 @@ class Verification:
         options, target = self.options, self.implementation
         for dtype in self.cases.right_dtypes:
             case = self._first_case(dtype)
-            for finding in contract_findings(target, case, lambda: self.budget.left_s <= 0):
+            is_over, shapes = (lambda: self.budget.left_s <= 0), self.search.shapes
+            for finding in contract_findings(target, case, is_over, shapes):
                 self.findings.append(finding)
                 self.on_progress(self.verdict)
                 if options.fail_fast and finding.severity is Severity.WRONG:

@@ -6,7 +6,7 @@ a text for the user, or None. The modules of this package hold the checks by top
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "EVERY_SETTING",
     "LONG",
     "LONG_TAIL",
+    "MANY",
     "ONE_ROW",
     "PADDED",
     "PATHS",
@@ -70,9 +71,13 @@ ONE_ROW = _setting(1, 48)
 """No sum over rows: dbias equals dy."""
 TRANSPOSED = _setting(9, 2, 52, layout="transposed")
 """Elements of a row that are far apart."""
+MANY = _setting(1100, 128)
+"""More than 2^17 elements, and more than 1,024 rows."""
 PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)
 """One setting for each threshold."""
-EVERY_SETTING = (SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, TWO_AXES, PADDED, TRANSPOSED)
+EVERY_SETTING = (
+    SMALL, TAIL, BLOCK, LONG, LONG_TAIL, LARGE, MANY, TWO_AXES, PADDED, TRANSPOSED,
+)  # fmt: skip
 """Every size and layout."""
 
 
@@ -133,15 +138,24 @@ def check(
     return declare
 
 
-def settings_of(declared: ContractCheck) -> tuple[Setting, ...]:
-    """Return the settings at which a check is run."""
-    return declared.settings
+def settings_of(
+    declared: ContractCheck, further: Sequence[tuple[int, ...]] = ()
+) -> tuple[Setting, ...]:
+    """Return the settings at which a check is run.
+
+    Args:
+        declared: the check.
+        further: shapes at which the target takes another path, for a check of more than one path.
+    """
+    own = declared.settings
+    return own if len(own) == 1 else (*own, *(_setting(*shape) for shape in further))
 
 
 def contract_findings(
     implementation: Implementation,
     case: Case,
     is_over: Callable[[], bool] = lambda: False,
+    further: Sequence[tuple[int, ...]] = (),
 ) -> Iterator[Finding]:
     """Yield what each check finds at its settings, each fact once.
 
@@ -149,6 +163,7 @@ def contract_findings(
         implementation: the target; a check is skipped if the target declines a call that it needs.
         case: gives dtype, device and direction; each check states its settings.
         is_over: whether to stop before the next check or setting.
+        further: shapes at which the target takes another path.
     """
     facts: set[str] = set()
     fit = scope_of(implementation).fit
@@ -157,7 +172,7 @@ def contract_findings(
             continue
         if is_over():
             return
-        fitted = (fit(replace(case, **setting)) for setting in settings_of(declared))
+        fitted = (fit(replace(case, **setting)) for setting in settings_of(declared, further))
         found: dict[Case, Finding | None] = {}
         for nearest in dict.fromkeys(fitted):
             if nearest is None:

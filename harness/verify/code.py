@@ -1,0 +1,225 @@
+"""The code that a target reaches, and the constants in it, which drive further cases.
+
+A mistake that shows only from some size on has that size in its source. Fuzzers take such constants
+as a dictionary (AFL), and Hypothesis does so with the constants of local modules. Python functions
+are read as compiled, so that ``1 << 20`` is one number; sources in other languages are split into
+tokens.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from harness.verify.scope import InScope, adapter_of
+from implementations.contract import Implementation
+
+__all__ = ["TargetCode", "code_of"]
+
+_MOST_OBJECTS = 5_000  # that a target reaches; a larger package is read in part
+_MOST_ITEMS = 100  # of a list or a dictionary; longer ones are data
+_MOST_FILES = 20  # of other languages in one folder
+_FOREIGN = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
+# attributes that hold the Python function behind a wrapper: of functools, torch.compile, Triton,
+# torch.library, and Implementation
+_INNER = (
+    "__wrapped__", "_torchdynamo_orig_callable", "fn", "_init_fn", "_backward_fn", "function",
+)  # fmt: skip
+_REAL = r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = rf"(0[xX][0-9a-fA-F]+|{_REAL})[uUlLfF]*"
+_TOKEN = re.compile(rf"(?<![\w.]){_NUMBER}(?:\s*(<<|\*)\s*{_NUMBER})?(?![\w.])")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(slots=True)
+class TargetCode:
+    """What a target consists of, as far as it can be read."""
+
+    functions: list[FunctionType] = field(default_factory=list)
+    """Python functions in the file or package of the target, the target first."""
+    integers: set[int] = field(default_factory=set)
+    floats: set[float] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
+    """Compiled modules that it calls; torch's own are not listed."""
+
+    def add_source(self, source: str) -> None:
+        """Add the constants of a source in C, C++, CUDA or TorchScript."""
+        for first, sign, second in _TOKEN.findall(_COMMENT.sub("", source)):
+            number = _number(first)
+            if sign:
+                other = _number(second)
+                is_shift = sign == "<<"
+                if not is_shift:
+                    number *= other
+                elif isinstance(number, int) and isinstance(other, int) and other < 64:
+                    number <<= other
+            self.add(number)
+
+    def add(self, number: float) -> None:
+        """Add a constant."""
+        (self.integers if isinstance(number, int) else self.floats).add(abs(number))  # type: ignore[arg-type]
+
+
+def _number(token: str) -> int | float:
+    if token[:2] in {"0x", "0X"}:
+        return int(token, 16)
+    return int(token) if token.isdigit() else float(token)
+
+
+def code_of(implementation: Implementation) -> TargetCode:
+    """Return the code of a target: what it reaches by name inside its own file or package."""
+    adapter = adapter_of(implementation)
+    root: Any = implementation.function if adapter is None else adapter.source
+    while isinstance(root, InScope):
+        root = root.function
+    return _Reader(root).read()
+
+
+class _Reader:
+    """Follows names from a target, as far as the folder of its package."""
+
+    def __init__(self, root: object) -> None:
+        self.code = TargetCode()
+        self.queue, self.seen = [root], set[int]()
+        self.kept: list[object] = []  # so that no id is given twice
+        self.folder = _folder_of(root)
+
+    def read(self) -> TargetCode:
+        while self.queue and len(self.seen) < _MOST_OBJECTS:
+            found = self.queue.pop(0)
+            if id(found) not in self.seen:
+                self.seen.add(id(found))
+                self.kept.append(found)
+                self.queue += self._reached_from(found)
+        folders = {Path(function.__code__.co_filename).parent for function in self.code.functions}
+        for folder in folders:
+            files = [path for path in sorted(folder.glob("*")) if path.suffix in _FOREIGN]
+            for path in files[:_MOST_FILES]:
+                self.code.add_source(path.read_text(errors="replace"))
+        return self.code
+
+    def _is_own(self, file: str | None) -> bool:
+        if file is None or self.folder is None:
+            return False
+        path = Path(file)
+        if self.folder.suffix:  # one file
+            return path == self.folder
+        return (
+            self.folder in path.parents
+            and "site-packages" not in path.relative_to(self.folder).parts
+        )
+
+    def _reached_from(self, found: object) -> Iterator[object]:
+        """Yield what an object refers to; add constants and functions."""
+        match found:
+            case bool() | None:
+                return
+            case int() | float():
+                self.code.add(found)
+            case str():
+                if "{" in found and ";" in found:  # a kernel that is compiled when it is called
+                    self.code.add_source(found)
+            case tuple() | list() | set() | frozenset() | dict() if len(found) <= _MOST_ITEMS:
+                yield from found
+                if isinstance(found, dict):
+                    yield from found.values()
+            case CodeType():
+                yield from found.co_consts
+            case FunctionType():
+                if self._is_own(found.__code__.co_filename):
+                    self.code.functions.append(found)
+                    yield from self._of_function(found)
+            case partial():
+                yield from (found.func, found.args, found.keywords)
+            case staticmethod() | classmethod():
+                yield found.__func__
+            case property():
+                yield from (found.fget, found.fset)
+            case type():
+                module = sys.modules.get(found.__module__)
+                if self._is_own(getattr(module, "__file__", None)):
+                    yield from vars(found).values()
+                    yield from found.__bases__
+            case torch.jit.ScriptFunction() | torch.jit.ScriptModule():
+                self.code.add_source(str(found.code))
+            case ModuleType():
+                file = getattr(found, "__file__", None) or ""
+                if file.endswith((".so", ".pyd")) and not found.__name__.startswith("torch."):
+                    self.code.unread.add(found.__name__)
+            case _:
+                yield from self._inside(found)
+
+    def _of_function(self, function: FunctionType) -> Iterator[object]:
+        """Yield constants, defaults, and what the names in a function stand for."""
+        code = function.__code__
+        yield code
+        for cell in function.__closure__ or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+        yield from (function.__defaults__, function.__kwdefaults__, vars(function))
+        names = {name for part in _nested(code) for name in part.co_names}
+        for name in names & function.__globals__.keys():
+            value = function.__globals__[name]
+            yield value
+            if isinstance(value, ModuleType) and self._is_own(getattr(value, "__file__", None)):
+                yield from (vars(value)[other] for other in names & vars(value).keys())
+
+    def _inside(self, found: object) -> Iterator[object]:
+        """Yield the function behind a wrapper, the method that is bound, the parts of an object."""
+        for name in _INNER:
+            inner = inspect.getattr_static(found, name, None)
+            if callable(inner) and not isinstance(inner, property):
+                yield inner
+        if inspect.ismethod(found):
+            yield from (found.__func__, found.__self__)
+        module = sys.modules.get(type(found).__module__)
+        if self._is_own(getattr(module, "__file__", None)):
+            yield type(found)
+            yield from getattr(found, "__dict__", {}).values()
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _folder_of(root: object) -> Path | None:
+    """Return the folder of the target's package, or its file; None for what is compiled."""
+    while isinstance(root, partial):
+        root = root.func
+    wrapped = root if isinstance(root, type | FunctionType) else _first_function(root)
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(wrapped))  # type: ignore[arg-type]
+    except (TypeError, OSError):
+        return None
+    if file is None:
+        return None
+    path = Path(file).resolve()
+    folder, top = path.parent, None
+    while (folder / "__init__.py").is_file():
+        top, folder = folder, folder.parent
+    if top is not None:
+        return None if top.name == "torch" else top
+    return path.parent if "site-packages" not in path.parts else path
+
+
+def _first_function(root: object) -> object:
+    """Return the function or class from which the file of an object follows."""
+    for name in _INNER:
+        inner = inspect.getattr_static(root, name, None)
+        if isinstance(inner, FunctionType):
+            return inner
+    return getattr(root, "__func__", type(root))

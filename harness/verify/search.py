@@ -1,0 +1,269 @@
+"""Cases that follow from the code of a target: from its constants, and from its open decisions.
+
+A catalogue of sizes cannot hold the size at which a target branches; its source does. Each change
+of a case that the source suggests is tried in rows of the covering array, so that it meets the
+values of the other axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import isfinite, prod, sqrt
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.cases.axes import array_axes, is_possible
+from harness.records import Case
+from harness.records.finding import Finding, RemarkKind, limit, remark
+from harness.records.text import listed
+from harness.verify.cases import QUICKEST, PlannedCase, array_within, case_from
+from harness.verify.code import TargetCode
+from harness.verify.decisions import Change, Decisions
+from harness.verify.scope import scope_of
+from implementations.contract import Implementation
+
+__all__ = ["Effort", "Search", "effort_of"]
+
+_LEAST = 5  # smaller sizes are values of the axes
+_MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
+_OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
+_CATCHES = "a constant in the target's source"
+_MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
+_SIZES = {"hidden", "rows", "elements"}
+_VALUES_SHARE = 3  # kernels branch at sizes more often than at values
+_ROWS_EACH = 5  # to try for one case; a size is not possible in every row
+_USUAL_EPS = {1e-12, 1e-6, 1e-5}  # no limit on values
+_USUAL_VALUES = (0.01, 100.0)  # values that other cases have, too
+_USUAL_ELEMENTS = 30_000  # of x, unless one of its sizes is larger
+_MOST_NAMED = 3  # in one sentence
+_MOST_ROWS = 200  # to choose from
+_LARGEST = 1e38  # of a value; float32 has none above
+_RELATIVE_EPS = (0.5, 1.0, 2.0)
+# plain rows whose data show a mistake in eps, in the mean or in a term of dx
+_PLAIN = tuple(
+    {name: axis.values[0] for name, axis in array_axes().items()}
+    | {"call": "all_gradients", "distribution": distribution, "eps": eps}
+    for distribution, eps in (("normal", 0.5), ("tiny_variance", 1e-6), ("mixed_conditions", 1e-5))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is tried."""
+
+    rows: int
+    """Rows of the array for each change."""
+    elements: int
+    """In all cases together, each with the time of its own that counts as elements, too."""
+    most_elements: int
+    """Of one case."""
+    rounds: int = 4
+    """A decision behind another one is seen when that one is turned."""
+
+
+_EFFORTS = {
+    # a second or two; 2^20 elements are a usual limit
+    QUICKEST: Effort(rows=12, elements=4_000_000, most_elements=1_200_000),
+    # half a minute for one dtype
+    QUICKEST + 1: Effort(rows=40, elements=60_000_000, most_elements=9_000_000),
+}
+
+
+def effort_of(strength: int) -> Effort:
+    """Return the effort that goes with a strength of the covering array."""
+    return _EFFORTS[min(strength, max(_EFFORTS))]
+
+
+@dataclass(slots=True)
+class Search:
+    """The changes that were tried, and which of them turned a decision."""
+
+    implementation: Implementation
+    code: TargetCode
+    decisions: Decisions
+    effort: Effort
+    tried: set[Change] = field(default_factory=set)
+    turning: dict[Change, None] = field(default_factory=dict)
+    """Changes with a case that turned a decision."""
+    too_large: set[int] = field(default_factory=set)
+    """Constants that no case could reach."""
+
+    def cases(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+        """Yield cases, and the change that each is for; decisions may turn in between."""
+        spent, seen = 0, set[Case]()
+        forward_only = self.implementation.forward_only
+        scope = scope_of(self.implementation)
+        array = _in_covering_order(array_within(scope, QUICKEST, forward_only=forward_only))
+        plain = [{**row, "call": "no_grad"} if forward_only else row for row in _PLAIN]
+        for number in range(self.effort.rounds):
+            changes = [change for change in self._changes() if change not in self.tried]
+            self.tried.update(changes)
+            # what lies behind a decision needs other rows
+            changes += [own for own in self._behind_open() if own not in changes]
+            for at in range(-len(plain), self.effort.rows):
+                for index, change in enumerate(changes):
+                    if at * _VALUES_SHARE >= self.effort.rows and change[0] not in _SIZES:
+                        continue
+                    start = (index + number) * self.effort.rows + at * _ROWS_EACH
+                    rows = [array[(start + own) % len(array)] for own in range(_ROWS_EACH)]
+                    rows = plain[at:][:1] if at < 0 else rows
+                    cases = (self._case(row, change, dtype, device, at % 2) for row in rows)
+                    case = next((own for own in cases if own is not None and own not in seen), None)
+                    if case is None:
+                        continue
+                    size = case.rows * case.hidden + _OVERHEAD
+                    if spent + size > self.effort.elements:
+                        return
+                    spent += size
+                    seen.add(case)
+                    yield PlannedCase(case, _CATCHES), change
+
+    def _behind_open(self) -> list[Change]:
+        """Return the changes that led to a decision that is open."""
+        found = (own.led_by for own in self.decisions.open)
+        return [*dict.fromkeys(change for change in found if change is not None)]
+
+    def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+        """Yield cases in another dtype, for what turned a decision."""
+        changes, self.tried = self.tried, self.tried - {*self.turning}
+        yield from self.cases(dtype, device)
+        self.tried = changes
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The smallest shapes of x that turned a decision."""
+        found = set()
+        for axis, value in self.turning:
+            if axis in _SIZES:
+                size = int(value)
+                of_axis = {
+                    "hidden": (2, size),
+                    "rows": (size, 8),
+                    "elements": (-(-size // 128), 128),
+                }
+                found.add(of_axis[axis])
+        small = [shape for shape in found if prod(shape) <= _MOST_CHECKED]
+        return sorted(small, key=prod)[:_MOST_SHAPES]
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what of the target's code was not tried."""
+        found = {(own.file, own.line, own.text): own for own in self.decisions.open}
+        if found:
+            named = [
+                f"{own.text} never {own.never} (line {own.line} of {Path(own.file).name})"
+                for own in found.values()
+            ]
+            more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+            conditions = "a condition" if len(named) == 1 else "conditions"
+            text = f"has {conditions} that no case gave both outcomes: "
+            yield replace(
+                remark(RemarkKind.NEVER_TRIED, f"{text}{'; '.join(named[:_MOST_NAMED])}{more}"),
+                evidence=tuple(named),
+            )
+        if self.too_large:
+            large = sorted(size for size in self.too_large if size > 0)
+            sizes = listed([f"{size:,}" for size in large[:_MOST_NAMED]])
+            yield limit("left_out", f"sizes in its source: {sizes}", "too many elements", 0)
+        if self.code.unread:
+            names = listed(sorted(self.code.unread))
+            yield limit("left_out", names, "compiled code, which was not read", 0)
+
+    def _changes(self) -> list[Change]:
+        """Return what the source suggests, the most likely first."""
+        found = [change for decision in self.decisions.open for change in decision.turns()]
+        integers = sorted(own for own in self.code.integers if own >= _LEAST)
+        for own in integers[:_MOST_CONSTANTS]:
+            found += _of_integer(own)
+        for number in sorted(self.code.floats)[:_MOST_CONSTANTS]:
+            found += _of_float(number)
+        return [*dict.fromkeys(found)]
+
+    def _case(
+        self, row: dict[str, Any], change: Change, dtype: str, device: str, is_plain: int
+    ) -> Case | None:
+        """Return a row of the array with a change, within the scope of the target.
+
+        Args:
+            row: of the array.
+            change: of the row.
+            dtype: of x.
+            device: its kind.
+            is_plain: whether to normalise one axis alone, so that its size is N.
+        """
+        axis, value = change
+        scope = scope_of(self.implementation)
+        if axis == "hidden" and scope.normalized_shape is not None:
+            return None
+        if axis in _SIZES and not 0 < value <= self.effort.most_elements:
+            self.too_large.add(int(value))
+            return None
+        row = {**row, **_values(row, axis, value)}
+        if is_plain and axis in {"hidden", "elements"}:
+            row["normalized_axes"] = 1
+        case = scope.fit(case_from(row, self.implementation.name, dtype, device))
+        if case is None or not is_possible(case) or (axis == "eps" and case.eps != value):
+            return None
+        if case.rows * case.hidden > self.effort.most_elements:
+            if axis in _SIZES:
+                self.too_large.add(int(value))
+            return None
+        return case
+
+
+def _values(row: dict[str, Any], axis: str, value: Any) -> dict[str, Any]:
+    """Return the values of a row that make a change; where one size is large, others are small."""
+    if axis == "elements":
+        hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
+        return {"hidden": hidden, "rows": -(-value // hidden), "leading_axes": 1}
+    if axis == "hidden":
+        return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
+    if axis == "rows":
+        hidden = min(row["hidden"], max(_USUAL_ELEMENTS // max(value, 1), 3))
+        # an x of no leading axis is one row
+        leading_axes = max(row["leading_axes"], 1)
+        return {axis: value, "hidden": hidden, "leading_axes": leading_axes}
+    return {axis: value}
+
+
+def _of_integer(own: int) -> Iterator[Change]:
+    """Yield sizes on both sides of a constant, and far above it."""
+    for size in (own + 1, own, own - 1, 2 * own + 1):
+        yield "hidden", size
+        yield "rows", size
+    yield "elements", own + 1
+
+
+def _of_float(number: float) -> Iterator[Any]:
+    """Yield values of eps, x, weight and dy on both sides of a constant."""
+    if not isfinite(number) or not 1e-30 < number < _LARGEST:
+        return
+    if number < 1:
+        yield from (("eps", number * factor) for factor in _RELATIVE_EPS)
+    low, high = _USUAL_VALUES
+    if number in _USUAL_EPS or low <= number <= high:
+        return
+    if number < 1:
+        yield "parameters", f"initial_within_{number / 2:g}"
+    scales = {number / 2, number * 2}
+    if number < 1:  # of a variance
+        scales |= {sqrt(number), 10 * sqrt(number)}
+    for scale in sorted(scales):
+        for axis in ("distribution", "parameters", "grad_output"):
+            yield axis, f"largest_{scale:g}"
+
+
+def _in_covering_order(array: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of an array in an order in which the values of all axes occur soon, and again."""
+    left = Random(0).sample(array, min(len(array), _MOST_ROWS))
+    seen: set[tuple[str, Any]] = set()
+    order: list[dict[str, Any]] = []
+    while left:
+        best = max(left, key=lambda row: len({*row.items()} - seen))
+        if {*best.items()} <= seen:
+            seen.clear()
+        seen.update(best.items())
+        order.append(best)
+        left.remove(best)
+    return order
