@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,29 +54,21 @@ def test_the_files_of_a_revision_have_the_same_relative_paths(
     assert (repository.path / "ln.py").read_text() == "new"
 
 
-def test_an_interrupt_removes_the_files_and_leaves_the_repository_unchanged(
-    repository: Repository,
+def test_a_checkout_inside_a_hook_runs_no_hook_and_leaves_nothing_behind(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook = repository.path / ".git/hooks/post-checkout"  # which is not run
+    hook = repository.path / ".git/hooks/post-checkout"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {repository.path}/hook-ran\n")
     hook.chmod(0o755)
-    before = sorted(repository.path.rglob("*"))
-    with suppress(KeyboardInterrupt), checked_out(repository.path, "HEAD") as found:
-        assert found.folder.exists()
-        raise KeyboardInterrupt
-    assert not found.folder.parent.exists()
-    assert sorted(repository.path.rglob("*")) == before
-
-
-def test_a_checkout_works_inside_a_hook(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
+    before = sorted(repository.path.rglob("*"))
     assert repository_of(repository.path / "ln.py", "ln.py:f") == repository.path.resolve()
     with checked_out(repository.path, "HEAD") as found:
         assert (found.folder / "ln.py").exists()
+    assert not found.folder.parent.exists()
+    assert sorted(repository.path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("revision", ["gone", "HEAD^{tree}", "--help", "-1", "", "HEAD~5"])
@@ -86,7 +77,6 @@ def test_a_revision_that_is_not_a_commit_is_refused(repository: Repository, revi
         pytest.fail("it was had")
     line = str(found.value)
     assert line.startswith(f"--base {revision}: {repository.path} has no such commit")
-    assert "\n" not in line
 
 
 def test_without_git_a_checkout_is_refused(

