@@ -61,11 +61,9 @@ def test_every_field_of_a_case_shows_in_its_id() -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "normalized", "rows", "hidden"),
     [
-        ((8, 64), 1, (64,), 8, 64),
         ((2, 3, 5), 1, (5,), 6, 5),
         ((2, 3, 5), 2, (3, 5), 2, 15),
         ((2, 3, 5), 3, (2, 3, 5), 1, 30),
-        ((7,), 1, (7,), 1, 7),
         ((0, 4), 1, (4,), 0, 4),
         ((3, 0), 1, (0,), 3, 0),
     ],
@@ -122,7 +120,4 @@ def test_the_worst_output_has_the_largest_scaled_error(
 
 
 def test_there_is_no_worst_error_where_none_was_measured() -> None:
-    record = make_record()
-    assert record.errors is not None
-    assert replace(record.errors, outputs=()).worst_ulp is None
-    assert replace(record, errors=None).worst_ulp is None
+    assert make_record(errors=None).worst_ulp is None

@@ -97,7 +97,6 @@ def errors() -> Rows:
     lost, infinite = with_error(RIGHT, scaled_max_ulp=nan), with_error(RIGHT, scaled_max_ulp=inf)
     yield "a number, then nan", RIGHT, lost
     yield "nan in both", lost, lost
-    yield "nan in both, elsewhere", lost, elsewhere(lost)
     yield "nan in both, another figure grew", lost, with_error(lost, scaled_p99_ulp=1e9)
     yield "the bound is nan elsewhere", RIGHT, elsewhere(with_error(RIGHT, bound_ratio=nan))
     yield "infinite in both", infinite, infinite
@@ -177,7 +176,6 @@ def latencies() -> Rows:
     yield "timed for the first time", RIGHT, now(1.5)
     yield "wrong before", replace(BEFORE, status=Status.WRONG), now(1.5)
     yield "not timed any more", BEFORE, RIGHT
-    yield "not timed any more, elsewhere", BEFORE, elsewhere(RIGHT)
     yield "elsewhere", BEFORE, elsewhere(now(1.5))
     yield "nine processes before", make_record(ratios=STEADY[:9]), now(1.5)
     yield "the clock jumped before", replace(BEFORE, warnings=stepped), now(1.5)

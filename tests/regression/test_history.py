@@ -13,8 +13,6 @@ from factories.compared_runs import make_case, make_record, with_memory
 from factories.golden import assert_golden
 from factories.histories import (
     ANOTHER,
-    URL,
-    commit_of,
     history_of,
     results_of_commit,
     runs_of,
@@ -34,15 +32,6 @@ def series(runs: Sequence[Results], metric: str = "speed") -> tuple[Series, ...]
 
 
 # --- series and change points --------------------------------------------------------------------
-
-
-def test_a_slowdown_is_found_where_it_happened() -> None:
-    (found,) = series(runs_of(CASE, wavy((0.7, 10), (0.74, 10))))
-    (change,) = found.changes
-    assert (change.index, change.is_worse) == (10, True)
-    assert change.commits == f"{commit_of(9)[:10]}..{commit_of(10)[:10]}"
-    assert change.after / change.before == pytest.approx(0.7 / 0.74, rel=0.005)
-    assert change.first.commit_url == f"{URL}/commit/{commit_of(10)}"
 
 
 @pytest.mark.parametrize(

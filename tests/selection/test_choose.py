@@ -32,7 +32,6 @@ from harness.selection import (
     Requirements,
     answers_of,
     choose,
-    is_required,
     requirement_levels,
 )
 from harness.store import Results
@@ -167,15 +166,6 @@ def lost(**axes: object) -> list[Record]:
 
 
 OF_ITS_OWN = [ran(name, distribution="offset_1e4") for name in ("native", "quick")]
-TIMES = {
-    "untimed": [ran("quick")],
-    "invalid_time": [
-        ran("quick", 0.1, is_valid=False),
-        *(ran("quick", value, interval=(value, value)) for value in (nan, inf, 0.0, -1.0)),
-        ran("quick", 0.5, interval=(nan, nan)),
-    ],
-    "too_few_samples": [ran("quick", ratio, interval=(0.0, inf)) for ratio in (0.1, 585.0)],
-}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +202,13 @@ TIMES = {
         # where compiled code was not tried, its eager form is evidence
         ("out_of_guarantee", [NATIVE, ran("quick", 0.5, mode=Mode.COMPILED), *lost(**ELSEWHERE)]),
         # times
-        *((kind, [NATIVE, record]) for kind, records in TIMES.items() for record in records),
+        ("untimed", [NATIVE, ran("quick")]),
+        ("invalid_time", [NATIVE, ran("quick", 0.1, is_valid=False)]),
+        ("invalid_time", [NATIVE, ran("quick", 0.5, interval=(nan, nan))]),
+        *(("invalid_time", [NATIVE, ran("quick", value, interval=(value, value))])
+          for value in (nan, inf, 0.0, -1.0)),
+        *(("too_few_samples", [NATIVE, ran("quick", ratio, interval=(0.0, inf))])
+          for ratio in (0.1, 585.0)),
         (None, [ran("native", 0.0, interval=(0.0, 0.0)), QUICK]),  # of the reference
     ],
 )  # fmt: skip
@@ -257,8 +253,14 @@ def test_an_inaccurate_candidate_is_eligible_only_if_that_is_accepted(
 
 # --- requirements ---------------------------------------------------------------------------------
 
+
+def lost_at(condition: float) -> list[Record]:
+    """Return records in which quick is out of guarantee from a condition number on."""
+    held = ran("native", condition=condition, distribution="offset_1e4")
+    return [*BOTH, held, vacuous("quick", condition)]
+
+
 ROUNDED = [ran("native", 1.0, error_ulp=2.0), ran("quick", 0.5, error_ulp=2.1)]
-SHIFTED = [NATIVE, ran("native", distribution="offset_1e4", condition=1e4), QUICK, vacuous("quick")]
 INACCURATE = [replace(one, status=Status.INACCURATE) for one in BOTH]
 TIED = ran("quick", 0.99, spread=0.02, status=Status.INACCURATE, error_ulp=21.9)
 
@@ -273,9 +275,11 @@ TIED = ran("quick", 0.99, spread=0.02, status=Status.INACCURATE, error_ulp=21.9)
           for bad in (inf, nan)),
         ("native", [NATIVE, QUICK, replace(ran("quick", seed=1), errors=None)],
          Requirements(max_error_ulp=2.0)),
-        # records beyond the required condition are ignored
-        ("quick", SHIFTED, Requirements(max_condition=1e3)),
-        ("native", SHIFTED, Requirements(max_condition=1e4)),
+        # records beyond the required condition are ignored; the worst row may lie a little above
+        *((best, lost_at(condition), Requirements(max_condition=limit))
+          for best, condition, limit in (
+              ("quick", 1e4, 1e3), ("native", 1e4, 1e4), ("native", 1.1e3, 1e3),
+              ("quick", 1.11e3, 1e3), ("quick", inf, 1e12), ("native", inf, inf))),
         # inaccurate candidates have to be accepted, and lose a tie with an accurate one
         (None, INACCURATE, Requirements()),
         ("quick", INACCURATE, ADMITTED),
@@ -314,23 +318,6 @@ def test_only_what_is_required_disqualifies(required: float, best: str) -> None:
         assert speed is not None
         speeds = {"native": (1.0, 1.0, 1.0), "exact": (0.8, 0.8 / 1.01, 0.8 / 0.99)}
         assert (speed.value, speed.low, speed.high) == pytest.approx(speeds[label])
-
-
-@pytest.mark.parametrize(
-    ("record", "limit", "is_counted"),
-    [
-        (reaching(1e3), 1e3, True),
-        (reaching(1.1e3), 1e3, True),  # the worst of many rows may lie a little above
-        (reaching(1.11e3), 1e3, False),
-        (replace(NATIVE, errors=None), 1e-9, True),  # of a case that failed
-        (reaching(inf), 1e12, False),
-        (reaching(inf), inf, True),
-    ],
-)
-def test_records_are_required_up_to_a_condition_number(
-    record: Record, limit: float, is_counted: bool
-) -> None:
-    assert is_required(record, limit) is is_counted
 
 
 @pytest.mark.parametrize(
