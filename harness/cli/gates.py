@@ -220,12 +220,6 @@ def check(
         _record(read_run(run), baseline)
         return None
     from harness import regression
-    from harness.regression.history import (
-        FEW_RUNS,
-        baseline_of_history,
-        history_name,
-        read_history,
-    )
     from harness.run.fleet import Fleet
     from harness.store import write
 
@@ -235,9 +229,10 @@ def check(
     notes: tuple[str, ...] = ()
     before = None
     if folder is not None:
-        history = read_history(folder, samples=True, without=run)
-        before = baseline_of_history(history, head, _LAST_RUNS)
-        name, notes, advice = history_name(history, _LAST_RUNS), history.notes, FEW_RUNS
+        history = regression.read_history(folder, samples=True, without=run)
+        before = regression.baseline_of_history(history, head, _LAST_RUNS)
+        name, notes = regression.history_name(history, _LAST_RUNS), history.notes
+        advice = regression.FEW_RUNS
     elif baseline is not None and (baseline.exists() or not accept):
         if not baseline.exists():
             names = f"{shlex.quote(str(run))} --baseline {shlex.quote(str(baseline))}"
@@ -331,21 +326,20 @@ def ab(revision: str, choice: SweepChoice) -> Comparison:
     try:
         sweep = choice.load()
         with Fleet() as fleet:  # its process imports torch while the revision is checked out
+            from harness import regression
             from harness.cli.terminal import RunProgress
-            from harness.regression import ab as module
-            from harness.regression.revision import checked_out
 
-            repository = module.repository_of_sweep(sweep)
-            with checked_out(repository, revision) as checkout, ExitStack() as bar:
+            repository = regression.repository_of_sweep(sweep)
+            with regression.checked_out(repository, revision) as checkout, ExitStack() as bar:
                 name = f"{revision} ({checkout.commit[:12]})"
-                planned, lacks = module.pair_up(sweep, fleet, checkout, name)
+                planned, lacks = regression.pair_up(sweep, fleet, checkout, name)
                 progress = bar.enter_context(RunProgress(len(planned)))
 
                 def say(line: str) -> None:
                     bar.close()  # or the line would be printed into the progress bar
                     _say(line)
 
-                bench = module.Bench(
+                bench = regression.Bench(
                     fleet=fleet,
                     make_fleet=Fleet,
                     checkout=checkout,
@@ -354,7 +348,7 @@ def ab(revision: str, choice: SweepChoice) -> Comparison:
                     on_record=progress.show,
                     say=say,
                 )
-                return module.ab(
+                return regression.ab(
                     planned, lacks, bench, baseline_name=name, head_name="the working copy"
                 )
     except KeyboardInterrupt:

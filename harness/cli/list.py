@@ -47,7 +47,7 @@ def _presets() -> dict[str, str]:
 
 
 def _workloads() -> dict[str, str]:
-    from harness.selection.workload import find_workload, workload_names
+    from harness.selection import find_workload, workload_names
 
     return {name: find_workload(name).description for name in workload_names()}
 

@@ -95,9 +95,8 @@ def choose(
     from harness.report.choice_code import python_lines
     from harness.report.choice_json import choices_as_json
     from harness.report.document import json_text, markdown, show
-    from harness.selection import Requirements
+    from harness.selection import Requirements, choose_for_workload, find_workload
     from harness.selection import choose as choose_among
-    from harness.selection.workload import choose_for_workload, find_workload
 
     wanted = find_workload(workload) if workload is not None else None
     found = choose_among(
@@ -157,7 +156,7 @@ def report(
         raise click.UsageError("a folder of runs is given alone: report DIR")
     more: dict[str, Any] = {"max_condition": max_condition}
     if is_history:
-        from harness.regression.history import read_history
+        from harness.regression import read_history
 
         history, name = read_history(runs[0]), runs[0].resolve().name
         results = [run.results for run in history.latest]
@@ -327,7 +326,7 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
     Exit code 0: printed. 2: there is no such folder or run, or too much to read. 3: no file in it
     can be read, or no case has the metric.
     """
-    from harness.regression.history import TREND_METRICS, query_history
+    from harness.regression import TREND_METRICS, query_history
     from harness.report.changes import document_of_history, history_as_plain
     from harness.report.document import json_text, show
 

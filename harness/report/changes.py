@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from harness.records import Estimate
 from harness.records.metrics import Metric
 from harness.records.text import as_speed, count, percent_text, speed_interval_text, speed_text
-from harness.regression import Change, ChangeKind, Comparison
-from harness.regression.history import (
+from harness.regression import (
     LEAST_RUNS,
     MISSING_DETECTOR,
     TREND_METRICS,
+    Change,
+    ChangeKind,
+    Comparison,
     History,
     Series,
     Trend,

@@ -62,7 +62,7 @@ from harness.selection import (
 )
 
 if TYPE_CHECKING:  # it imports pydantic, for which a page has no use
-    from harness.selection.workload import WorkloadChoice
+    from harness.selection import WorkloadChoice
 
 WIDENED_TEXT = (
     f"An interval over one process is widened by {percent_text(SHORT_FLOOR - 1)} either way, and "

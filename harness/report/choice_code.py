@@ -11,7 +11,7 @@ from harness.report.choice import inaccuracy_text
 from harness.selection import NATIVE, CandidateName, Choices, label_of
 
 if TYPE_CHECKING:
-    from harness.selection.workload import WorkloadChoice
+    from harness.selection import WorkloadChoice
 
 _COMPILED = """import torch
 from dataclasses import replace

@@ -10,7 +10,7 @@ from harness.selection import Candidate, Choice, Choices, Scenario
 from harness.store import to_plain
 
 if TYPE_CHECKING:  # it imports pydantic
-    from harness.selection.workload import WorkloadChoice
+    from harness.selection import WorkloadChoice
 
 _AXES = (
     "shape", "normalized_dims", "dtype", "param_dtype", "device", "direction", "layout", "affine",

@@ -29,7 +29,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLoc
 
 from harness.records import Mode
 from harness.records.text import seconds_text
-from harness.regression.history import History, Series
+from harness.regression import History, Series
 from harness.report.document import SYMBOLS, power_of_ten, rounded
 
 

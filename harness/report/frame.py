@@ -20,8 +20,7 @@ from harness.numerics.bound_terms import SIGNIFICAND_BITS
 from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Record, Run
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words
-from harness.regression import Comparison
-from harness.regression.history import History
+from harness.regression import Comparison, History
 from harness.report.document import DASH, Cell, number
 from harness.selection import (
     DEFAULT_MAX_CONDITION,

@@ -1,7 +1,11 @@
 """Which implementation to run: the evidence, a ranking, choices per scenario and for several.
 
-The choice for a workload is in :mod:`harness.selection.workload`, which alone imports pydantic.
+Workloads are imported when they are used: they alone need pydantic.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from harness.selection.choice import (
     FILTERS,
@@ -10,6 +14,7 @@ from harness.selection.choice import (
     Choices,
     OverallChoice,
     Slice,
+    Wanted,
     answers_of,
     choose,
     choose_overall,
@@ -44,6 +49,16 @@ from harness.selection.ranking import (
     worst_in_common,
 )
 
+if TYPE_CHECKING:
+    from harness.selection.workload import (
+        Call,
+        Workload,
+        WorkloadChoice,
+        choose_for_workload,
+        find_workload,
+        workload_names,
+    )
+
 __all__ = [
     "CLOSE_RATIO",
     "DEFAULT_MAX_CONDITION",
@@ -54,6 +69,7 @@ __all__ = [
     "SHORT_FLOOR",
     "Accuracy",
     "Answer",
+    "Call",
     "Candidate",
     "CandidateName",
     "Choice",
@@ -65,10 +81,15 @@ __all__ = [
     "Requirements",
     "Scenario",
     "Slice",
+    "Wanted",
+    "Workload",
+    "WorkloadChoice",
     "answers_of",
     "choose",
+    "choose_for_workload",
     "choose_overall",
     "cost_of",
+    "find_workload",
     "geometric_mean",
     "has_valid_time",
     "is_close",
@@ -78,5 +99,14 @@ __all__ = [
     "requirement_levels",
     "scaled",
     "speed_of",
+    "workload_names",
     "worst_in_common",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from harness.selection import workload
+
+    return getattr(workload, name)

@@ -9,16 +9,24 @@ from math import inf, isinf
 from factories.figures_factory import make_errors, make_latency, make_memory
 from factories.results_factory import make_environment, make_run
 from harness.records import Case, Errors, Estimate, Mode, Record, Status
-from harness.selection import Choice, Choices, Requirements, choose
-from harness.selection.choice import Wanted
-from harness.selection.workload import Call, Workload, WorkloadChoice, choose_for_workload
+from harness.selection import (
+    Call,
+    Choice,
+    Choices,
+    Requirements,
+    Wanted,
+    Workload,
+    WorkloadChoice,
+    choose,
+    choose_for_workload,
+    scaled,
+)
 from harness.store import Results
 
 HERE = make_environment()
 OTHER_MACHINE = make_environment(cpu="Another CPU")
 SHAPE = (64, 768)
 SHAPES = ((4, 8), (64, 128), (512, 1024))
-ANY_CONDITION = Requirements(max_condition=inf)
 
 
 def case_of(name: str, **axes: object) -> Case:
@@ -64,9 +72,7 @@ def ran(
         low, high = interval or (ratio * (1 - spread), ratio * (1 + spread))
         over_native = Estimate(value=ratio, low=low, high=high)
         native = make_latency(replace(case, implementation="native", mode=Mode.EAGER)).per_call_s
-        seconds = Estimate(**{
-            end: getattr(over_native, end) * native.value for end in ("value", "low", "high")
-        })
+        seconds = scaled(over_native, native.value)
         latency = replace(
             make_latency(case),
             per_call_s=seconds,
@@ -75,9 +81,7 @@ def ran(
             is_valid=is_valid,
             processes=processes,
         )
-    memory = None
-    if peak_bytes is not None:
-        memory = replace(make_memory(case), peak_extra_bytes=peak_bytes)
+    memory = replace(make_memory(case), peak_extra_bytes=peak_bytes or 0)
     return Record(
         case=case,
         environment=environment,
@@ -85,7 +89,7 @@ def ran(
         reason=reason,
         errors=errors_of(error_ulp, condition, lost),
         latency=latency,
-        memory=memory,
+        memory=None if peak_bytes is None else memory,
     )
 
 
@@ -124,11 +128,10 @@ def vacuous(name: str, condition: float = 1e4, *, lost: float = 1.0, **axes: obj
 
 def results_of(records: Sequence[Record]) -> Results:
     """A whole run: as many cases as were planned."""
-    environments = {environment.fingerprint: environment for environment in (HERE, OTHER_MACHINE)}
     return Results(
         records=tuple(records),
         runs=(make_run(planned=len(records)),),
-        environments=environments,
+        environments={where.fingerprint: where for where in (HERE, OTHER_MACHINE)},
     )
 
 
@@ -138,19 +141,14 @@ def choices_among(
     requirements: Requirements | None = None,
 ) -> Choices:
     """Choose among records; unless the test says otherwise, of inputs of any condition number."""
-    return choose([results_of(records)], wanted, requirements or ANY_CONDITION)
+    required = requirements or Requirements(max_condition=inf)
+    return choose([results_of(records)], wanted, required)
 
 
 def choice_among(*records: Record, requirements: Requirements | None = None) -> Choice:
     """Return the only choice."""
     (choice,) = choices_among(*records, requirements=requirements).choices
     return choice
-
-
-def chosen(*records: Record, requirements: Requirements | None = None) -> str | None:
-    """Return the label of the best candidate of the only scenario."""
-    best = choice_among(*records, requirements=requirements).best
-    return None if best is None else best.label
 
 
 SMALL, LARGE = (8, 768), (64, 768)

@@ -175,13 +175,7 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
 
     @property
     def info(self) -> WorkerInfo:
-        return WorkerInfo(
-            environment=self.environment,
-            implementations={},
-            names={},
-            unavailable={},
-            device_counts={"cpu": 1},
-        )
+        return WorkerInfo(self.environment, {}, {}, {}, {"cpu": 1})
 
     @property
     def nodes(self) -> tuple[WorkerInfo, ...]:
@@ -194,14 +188,9 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
     def __exit__(self, *_: object) -> None:
         return
 
-    def run(
-        self, jobs: Sequence[Job], timeout_s: float, stop_at: float = float("inf")
-    ) -> Iterator[Record]:
-        jobs = list(jobs)
-        self.asked.append(jobs)
-        for job in jobs:
+    def run(self, jobs: Sequence[Job], timeout_s: float, stop_at: float = 0.0) -> Iterator[Record]:
+        self.asked.append(list(jobs))
+        for job in self.asked[-1]:
             ratio = self.ratio_of.get(job.case.id)
-            if ratio is None:
-                yield replace(failed(job.case), environment=self.environment.fingerprint)
-            else:
-                yield make_record(job.case, (ratio,), environment=self.environment)
+            answer = failed(job.case) if ratio is None else make_record(job.case, (ratio,))
+            yield replace(answer, environment=self.environment.fingerprint)

@@ -16,10 +16,8 @@ def layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     mean = wide.mean(axes, keepdim=True)
     variance = (wide - mean).square().mean(axes, keepdim=True)
     y = (wide - mean) * torch.rsqrt(variance + eps)
-    if weight is not None:
-        y = y * weight
-    if bias is not None:
-        y = y + bias
+    y = y if weight is None else y * weight
+    y = y if bias is None else y + bias
     return y.to(x.dtype)
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from factories.compared_runs import HERE, make_record
 from factories.results_factory import make_environment, make_run
 from harness.records import Case, Environment, Record
-from harness.regression.history import History, HistoryRun
+from harness.regression import History, HistoryRun
 from harness.store import Results, write
 
 ANOTHER = make_environment(cpu="Another CPU")

@@ -99,7 +99,6 @@ def make_results(
     *,
     devices: Sequence[str] = ("cpu", "cuda"),
     dtypes: Sequence[str] = tuple(ITEM_BYTES),
-    errors_only: bool = False,
 ) -> Results:
     """Return ``count`` records, of every status if there are 400 or more.
 
@@ -107,7 +106,6 @@ def make_results(
         count: how many; the first of the sweep if that covers its speed grid, else spread evenly.
         devices: kinds of device in the sweep.
         dtypes: of x, in the sweep.
-        errors_only: leave latency and memory out, as ``verify`` would.
     """
     environment = make_environment()
     every = list(make_cases(devices, dtypes))
@@ -119,8 +117,6 @@ def make_results(
         first = records[len(records) % len(every)].case
         case = replace(first, seed=first.seed + 1000 * (len(records) // len(every)))
         records.append(make_record(case, environment))
-    if errors_only:
-        records = [replace(record, latency=None, memory=None) for record in records]
     return Results(
         records=tuple(records),
         runs=(make_run(planned=count + 3),),

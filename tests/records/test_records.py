@@ -7,53 +7,37 @@ from enum import StrEnum
 from math import inf, nan
 
 import pytest
-from factories.compared_runs import make_case, make_record
+from factories.compared_runs import make_record
 from factories.results_factory import make_environment
 
-from harness.records import Affine, Case, Direction, Environment, Mode, Record
+from harness.records import Affine, Case, Direction, Environment, Mode
 
 CASE = Case(implementation="native", shape=(8, 64))
 ENVIRONMENT = make_environment()
 
 
-@pytest.mark.parametrize(
-    ("case", "golden"),
-    [
-        (CASE, "native/forward/8x64/float32/normal"),
-        (
-            Case(
-                implementation="welford",
-                shape=(4, 3, 5),
-                normalized_dims=2,
-                dtype="bfloat16",
-                param_dtype="bfloat16",
-                device="cuda",
-                distribution="offset_1e3",
-                direction=Direction.FORWARD_BACKWARD,
-                mode=Mode.COMPILED,
-            ),
-            "welford/forward+backward/4x3x5/bfloat16/offset_1e3/compiled/cuda/dims=2",
-        ),
-        (
-            Case(
-                implementation="pkg.module:norm",
-                shape=(7,),
-                dtype="float16",
-                param_dtype="float32",
-                layout="padded_rows",
-                direction=Direction.BACKWARD,
-                affine=Affine.NONE,
-                eps=1e-12,
-                threads=2,
-                seed=3,
-            ),
-            "pkg.module:norm/backward/7/float16/normal/params=float32/layout=padded_rows"
-            "/affine=none/eps=1e-12/threads=2/seed=3",
-        ),
-    ],
-)
-def test_an_id_never_changes(case: Case, golden: str) -> None:
-    assert case.id == golden
+def test_an_id_never_changes() -> None:
+    assert CASE.id == "native/forward/8x64/float32/normal"
+    other = Case(
+        implementation="pkg.module:norm",
+        shape=(4, 3, 5),
+        normalized_dims=2,
+        dtype="bfloat16",
+        param_dtype="float32",
+        device="cuda",
+        distribution="offset_1e3",
+        layout="padded_rows",
+        direction=Direction.FORWARD_BACKWARD,
+        mode=Mode.COMPILED,
+        affine=Affine.NONE,
+        eps=1e-12,
+        threads=2,
+        seed=3,
+    )
+    assert other.id == (
+        "pkg.module:norm/forward+backward/4x3x5/bfloat16/offset_1e3/compiled/cuda/dims=2"
+        "/params=float32/layout=padded_rows/affine=none/eps=1e-12/threads=2/seed=3"
+    )
 
 
 def other_values(value: object) -> list[object]:
@@ -77,11 +61,9 @@ def test_every_field_of_a_case_shows_in_its_id() -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "normalized", "rows", "hidden"),
     [
-        ((8, 64), 1, (64,), 8, 64),
         ((2, 3, 5), 1, (5,), 6, 5),
         ((2, 3, 5), 2, (3, 5), 2, 15),
         ((2, 3, 5), 3, (2, 3, 5), 1, 30),
-        ((7,), 1, (7,), 1, 7),
         ((0, 4), 1, (4,), 0, 4),
         ((3, 0), 1, (0,), 3, 0),
     ],
@@ -112,17 +94,6 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
 
 # --- the error of the worst output ---------------------------------------------------------------
 
-BACKWARD = make_record(make_case(direction=Direction.BACKWARD))
-
-
-def with_dx(**figures: float) -> Record:
-    """Return a record with an error of 2 ulp in y, and of 3 in dx."""
-    assert BACKWARD.errors is not None
-    y, dx = (replace(BACKWARD.errors.outputs[0], output=name) for name in ("y", "dx"))
-    y = replace(y, scaled_max_ulp=2.0)
-    dx = replace(dx, **{"scaled_max_ulp": 3.0} | figures)  # type: ignore[arg-type]
-    return replace(BACKWARD, errors=replace(BACKWARD.errors, outputs=(y, dx)))
-
 
 @pytest.mark.parametrize(
     ("dx", "output", "worst_ulp"),
@@ -137,14 +108,16 @@ def with_dx(**figures: float) -> Record:
 def test_the_worst_output_has_the_largest_scaled_error(
     dx: dict[str, float], output: str, worst_ulp: float
 ) -> None:
-    record = with_dx(**dx)
+    """An error of 2 ulp in y, and of 3 or as the test says in dx."""
+    errors = make_record().errors
+    assert errors is not None
+    y = replace(errors.outputs[0], scaled_max_ulp=2.0)
+    other = replace(y, output="dx", **({"scaled_max_ulp": 3.0} | dx))  # type: ignore[arg-type]
+    record = make_record(errors=replace(errors, outputs=(y, other)))
     assert record.errors is not None
     assert (record.errors.worst.output, record.errors.worst_ulp) == (output, worst_ulp)
     assert record.worst_ulp == worst_ulp
 
 
 def test_there_is_no_worst_error_where_none_was_measured() -> None:
-    record = with_dx()
-    assert record.errors is not None
-    assert replace(record.errors, outputs=()).worst_ulp is None
-    assert replace(record, errors=None).worst_ulp is None
+    assert make_record(errors=None).worst_ulp is None

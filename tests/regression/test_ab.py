@@ -14,17 +14,24 @@ import pytest
 from factories.compared_runs import failed, make_case, make_cases, make_latency, make_record
 
 from harness.cases import Planned
-from harness.records import Case, Measurement, NotMeasuredError, Record, Status
-from harness.regression import SCREENING_IN_TURN, ChangeKind, Comparison
-from harness.regression.ab import BASE, Bench, ab, time_against_base
-from harness.regression.revision import Checkout
-from harness.run.fleet import Job
+from harness.records import Case, Measurement, Record, Status
+from harness.regression import (
+    BASE,
+    SCREENING_IN_TURN,
+    Bench,
+    ChangeKind,
+    Checkout,
+    Comparison,
+    ab,
+    time_against_base,
+)
 
 ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
 CHECKOUT = Checkout(
     repository=Path("/here"), folder=Path("/there"), commit="abc", operators=frozenset()
 )
+Job = Any
 Script = Callable[[Job], Record]
 
 
@@ -49,6 +56,14 @@ def is_base(job: Job) -> bool:
     return job.case.implementation.startswith(BASE)
 
 
+def is_head(job: Job) -> bool:
+    return not is_base(job)
+
+
+def is_in_turn(job: Job) -> bool:
+    return job.function is time_against_base
+
+
 def is_timed(job: Job) -> bool:
     return Measurement.LATENCY in job.measurements
 
@@ -57,6 +72,21 @@ def right(job: Job, ratio: float = 1.0, **changes: Any) -> Record:
     """Answer as a right implementation does."""
     same = replace(job.case, implementation="two_pass")  # errors are made up by the name
     return make_record(same, latency=make_latency((ratio,)) if is_timed(job) else None, **changes)
+
+
+def wrong(job: Job, is_wrong: Callable[[Job], bool] = lambda job: True) -> Record:
+    """Answer with a right result, but for some jobs."""
+    return right(job, status=Status.WRONG, reason="stale") if is_wrong(job) else right(job)
+
+
+def fallen(job: Job, is_fallen: Callable[[Job], bool] = lambda job: True) -> Record:
+    return failed(status=Status.CRASHED, reason="it fell") if is_fallen(job) else right(job)
+
+
+def one_byte_more(job: Job) -> Record:
+    found = right(job)
+    assert found.memory is not None
+    return replace(found, memory=replace(found.memory, peak_extra_bytes=8 if is_base(job) else 9))
 
 
 def compared(
@@ -76,17 +106,15 @@ def compared(
 def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
     found, machine, again = compared(right, ONE, TWO)
     exact, timed = machine.asked
-    assert [(job.case.implementation, job.case.shape) for job in exact] == [
-        ("base@two_pass", ONE.shape),
-        ("two_pass", ONE.shape),
-        ("base@two_pass", TWO.shape),
-        ("two_pass", TWO.shape),
+    names = [(job.case.implementation, job.case.shape) for job in exact]
+    assert names == [
+        (name, case.shape) for case in (ONE, TWO) for name in ("base@two_pass", "two_pass")
     ]
     assert {job.measurements for job in exact} == {(Measurement.ERRORS, Measurement.MEMORY)}
-    in_turn = {"function": time_against_base, "options": CHECKOUT}
-    assert timed == [
-        Job(case, (Measurement.LATENCY,), SCREENING_IN_TURN, **in_turn) for case in (ONE, TWO)
-    ]
+    assert [job.case for job in timed if is_in_turn(job)] == [ONE, TWO]
+    for job in timed:
+        assert (job.measurements, job.budget) == ((Measurement.LATENCY,), SCREENING_IN_TURN)
+        assert job.options == CHECKOUT
     assert again.asked == []
     assert (found.counts, found.failed, found.notes) == ({ChangeKind.UNCHANGED: 2}, False, ())
 
@@ -110,54 +138,19 @@ def test_suspects_in_all_implementations_are_timed_again() -> None:
 # --- changes -------------------------------------------------------------------------------------
 
 
-def wrong(job: Job, is_wrong: Callable[[Job], bool], status: Status = Status.WRONG) -> Record:
-    """Answer with a right result, but for some jobs."""
-    return right(job, status=status, reason="stale") if is_wrong(job) else right(job)
-
-
-def crashed_in_turn(job: Job) -> Record:
-    return failed(reason="it fell") if job.function is time_against_base else right(job)
-
-
-def one_byte_more(job: Job) -> Record:
-    found = right(job)
-    assert found.memory is not None
-    return replace(found, memory=replace(found.memory, peak_extra_bytes=8 if is_base(job) else 9))
-
-
-def inaccurate_and_faster(job: Job) -> Record:
-    return right(job, 0.5, status=Status.INACCURATE)
-
-
 @pytest.mark.parametrize(
     ("script", "fresh", "kind", "metric", "fact"),
     [
         (partial(right, ratio=0.5), None, "faster", "latency", "50 % faster"),
-        (inaccurate_and_faster, None, "faster", "latency", "50 % faster"),
+        (partial(right, ratio=0.5, status=Status.INACCURATE), None, "faster", "latency", "50 %"),
         (partial(right, ratio=1.2), right, "inconclusive", "latency", "20 % slower"),
-        (
-            partial(right, ratio=1.5),
-            lambda job: failed(),
-            *("inconclusive", "latency", "only 0 of 5 processes"),
-        ),
-        (crashed_in_turn, None, "inconclusive", "latency", "it fell"),
-        (
-            lambda job: right(job) if is_base(job) else failed(status=Status.CRASHED),
-            None,
-            *("regressed", "status", "crashed now"),
-        ),
+        (partial(right, ratio=1.5), fallen, "inconclusive", "latency", "only 0 of 5 processes"),
+        (partial(fallen, is_fallen=is_in_turn), None, "inconclusive", "latency", "it fell"),
+        (partial(fallen, is_fallen=is_head), None, "regressed", "status", "crashed now"),
         (one_byte_more, None, "regressed", "peak memory", "8 before, 9 now"),
         # results of earlier calls, returned again: seen when a case is timed
-        (
-            partial(wrong, is_wrong=lambda job: job.function is time_against_base),
-            None,
-            *("regressed", "status", "stale"),
-        ),
+        (partial(wrong, is_wrong=is_in_turn), None, "regressed", "status", "stale"),
         (partial(wrong, is_wrong=is_timed), None, "unchanged", None, ""),
-    ],
-    ids=[
-        *("faster", "inaccurate", "not confirmed", "crash again", "crash in turn", "crash"),
-        *("memory", "head returns earlier results", "both return earlier results"),
     ],
 )
 def test_the_change_of_a_case(
@@ -192,8 +185,3 @@ def test_a_case_only_in_head_is_run_and_never_fails() -> None:
     (change,) = (change for change in found.changes if change.kind is ChangeKind.NEW)
     assert change.reason == "in new only, wrong there: stale"
     assert not found.failed
-
-
-def test_without_a_measured_case_the_comparison_is_refused() -> None:
-    with pytest.raises(NotMeasuredError, match="unsupported: not here"):
-        compared(lambda job: failed(status=Status.UNSUPPORTED, reason="not here"), ONE)

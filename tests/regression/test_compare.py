@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import product
 from math import exp, inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.commanding import call
 from factories.compared_runs import (
     BEFORE,
     ELSEWHERE,
@@ -49,15 +51,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.regression import Change, ChangeKind, Comparison
-from harness.report.changes import (
-    MOST_ROWS,
-    comparison_as_plain,
-    document_of_comparison,
-    end_of_comparison,
-)
-from harness.report.document import json_text, terminal_lines
-from harness.store import Results
+from harness.store import Results, write
 
 GOLDEN = Path(__file__).parent / "golden"
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
@@ -72,7 +66,10 @@ Rows = Iterator[tuple[str, Record, Record]]
 
 
 def of_status(status: Status) -> Record:
-    return make_record(status=status, reason=f"it is {status}")
+    reason = "" if status is Status.OK else f"it is {status}"
+    if status.is_measured:
+        return make_record(status=status, reason=reason)
+    return failed(status=status, reason=reason)
 
 
 def with_operators(count: int | None, mode: Mode = Mode.EAGER) -> Record:
@@ -80,27 +77,11 @@ def with_operators(count: int | None, mode: Mode = Mode.EAGER) -> Record:
 
 
 def statuses() -> Rows:
-    yield "nothing", RIGHT, RIGHT
+    for before, after in product(Status, repeat=2):
+        yield f"{before}, then {after}", of_status(before), of_status(after)
     for status in Status:
-        if status is not Status.OK:
-            yield f"right, then {status}", RIGHT, of_status(status)
-    wrong, inaccurate = of_status(Status.WRONG), of_status(Status.INACCURATE)
-    unsupported, timeout = failed(status=Status.UNSUPPORTED), failed(status=Status.TIMEOUT)
-    yield "inaccurate, then wrong", inaccurate, wrong
-    yield "wrong, then inaccurate", wrong, inaccurate
-    yield "inaccurate, then right", inaccurate, RIGHT
-    yield "inaccurate, then declined", inaccurate, unsupported
-    yield "out of guarantee, then inaccurate", of_status(Status.OUT_OF_GUARANTEE), inaccurate
-    yield "wrong, then right", wrong, RIGHT
-    yield "wrong, then declined", wrong, unsupported
-    yield "declined, then wrong", unsupported, wrong
-    yield "wrong, then timeout", wrong, timeout
-    yield "wrong in both", wrong, wrong
+        yield f"ok, then {status} elsewhere", RIGHT, elsewhere(of_status(status))
     yield "a remark", RIGHT, make_record(reason="dx is rounded more than once")
-    yield "one failure, then another", failed(), timeout
-    yield "declined in both", unsupported, unsupported
-    for status in (Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED):
-        yield f"right, then {status} elsewhere", RIGHT, elsewhere(failed(status=status))
     bare = make_record(status=Status.OUT_OF_GUARANTEE, memory=None)
     yield "out of guarantee, without memory, elsewhere", bare, elsewhere(bare)
 
@@ -116,7 +97,6 @@ def errors() -> Rows:
     lost, infinite = with_error(RIGHT, scaled_max_ulp=nan), with_error(RIGHT, scaled_max_ulp=inf)
     yield "a number, then nan", RIGHT, lost
     yield "nan in both", lost, lost
-    yield "nan in both, elsewhere", lost, elsewhere(lost)
     yield "nan in both, another figure grew", lost, with_error(lost, scaled_p99_ulp=1e9)
     yield "the bound is nan elsewhere", RIGHT, elsewhere(with_error(RIGHT, bound_ratio=nan))
     yield "infinite in both", infinite, infinite
@@ -133,24 +113,18 @@ def errors() -> Rows:
 
 def errors_elsewhere() -> Rows:
     yield "nothing, elsewhere", RIGHT, elsewhere(RIGHT)
-    low = with_error(RIGHT, bound_ratio=0.05, scaled_max_ulp=2e4)
-    for share in (0.25, 0.251):
-        yield f"{share} of the bound", low, elsewhere(with_error(low, bound_ratio=share))
-    high = with_error(RIGHT, bound_ratio=0.2)
-    for share in (0.4, 0.41):
-        yield (
-            f"{share} of the bound, 0.2 before",
-            high,
-            elsewhere(with_error(high, bound_ratio=share)),
-        )
+    for before, after in ((0.05, 0.25), (0.05, 0.251), (0.2, 0.4), (0.2, 0.41)):
+        old = with_error(RIGHT, bound_ratio=before, scaled_max_ulp=2e4)
+        new = elsewhere(with_error(old, bound_ratio=after))
+        yield f"{before} of the bound, then {after} elsewhere", old, new
     for before, after in ((0.6, 1.6), (0.6, 1.61), (3.0, 6.0), (3.0, 6.01)):
         old = with_error(RIGHT, scaled_max_ulp=before)
         new = elsewhere(with_error(old, scaled_max_ulp=after))
         assert new.errors is not None
         weaker = replace(new, errors=replace(new.errors, algorithm="one_pass"))
         yield f"weaker declaration, {before} to {after} ulp", old, weaker
-        unbounded = (with_error(one, bound_ratio=None) for one in (old, new))
-        yield (f"no bound, {before} to {after} ulp", *unbounded)  # type: ignore[misc]
+        old, new = (with_error(record, bound_ratio=None) for record in (old, new))
+        yield f"no bound, {before} to {after} ulp", old, new
     out = make_record(status=Status.OUT_OF_GUARANTEE)
     worse = elsewhere(with_error(out, scaled_max_ulp=1e6, bound_ratio=9.0))
     yield "out of guarantee, larger elsewhere", out, worse
@@ -172,15 +146,27 @@ def memory_and_operators() -> Rows:
     yield "memory is measured now", replace(RIGHT, memory=None), RIGHT
     yield "saved is not measured any more", BACKWARD, with_memory(BACKWARD, saved_bytes=None)
     yield "saved is measured now", with_memory(BACKWARD, saved_bytes=None), BACKWARD
-    yield "an operator more", with_operators(9), with_operators(10)
-    yield "an operator more elsewhere", with_operators(9), elsewhere(with_operators(10))
-    yield "an operator less", with_operators(10), with_operators(9)
-    fused = with_operators(9, Mode.COMPILED), with_operators(10, Mode.COMPILED)
-    yield ("an operator more, compiled", *fused)
-    yield "an operator more, compiled elsewhere", fused[0], elsewhere(fused[1])
+    for mode in Mode:
+        few, many = with_operators(9, mode), with_operators(10, mode)
+        yield f"an operator more, {mode}", few, many
+        yield f"an operator more, {mode}, elsewhere", few, elsewhere(many)
+        yield f"an operator less, {mode}", many, few
     yield "operators are not counted any more", with_operators(9), with_operators(None)
     worse = with_memory(with_error(RIGHT, scaled_max_ulp=0.5), peak_extra_bytes=1 << 40)
     yield "a smaller error, more memory", RIGHT, worse
+
+
+OTHER_LATENCIES: list[dict[str, Any]] = [
+    {"timer": "pytest-benchmark:time"},
+    {"is_valid": False},
+    {"reference": None, "reference_ratio": None},
+    {"reference": "two_pass"},
+    {"clock": Clock.WALL},
+    {"cache": Cache.ROTATE},
+    {"allocation": Allocation.DEFAULT},
+    {"converged": False},
+    {"minor_faults_ratio": 7.0},
+]
 
 
 def latencies() -> Rows:
@@ -190,92 +176,43 @@ def latencies() -> Rows:
     yield "timed for the first time", RIGHT, now(1.5)
     yield "wrong before", replace(BEFORE, status=Status.WRONG), now(1.5)
     yield "not timed any more", BEFORE, RIGHT
-    yield "not timed any more, elsewhere", BEFORE, elsewhere(RIGHT)
     yield "elsewhere", BEFORE, elsewhere(now(1.5))
     yield "nine processes before", make_record(ratios=STEADY[:9]), now(1.5)
     yield "the clock jumped before", replace(BEFORE, warnings=stepped), now(1.5)
     yield "the clock jumped now", BEFORE, replace(now(1.5), warnings=stepped)
-    for bad in (nan, 0.0, -1.0):
-        yield f"a sample was {bad}", make_record(ratios=(*STEADY[:9], bad)), now(1.5)
-        yield f"a sample is {bad}", BEFORE, now(bad)
+    yield "a sample was nan", make_record(ratios=(*STEADY[:9], nan)), now(1.5)
+    yield "a sample is nan", BEFORE, now(nan)
     yield "spread by 4 %", make_record(ratios=[exp(0.04), exp(-0.04)] * 5), now(1.0)
     yield "half the speed before", make_record(ratios=[2 * one for one in STEADY]), now(3.0)
     yield "warned of noise", replace(BEFORE, warnings=(SHARED,)), now(1.0)
-    for figures in ({"converged": False}, {"minor_faults_ratio": 7.0}):
-        yield f"{next(iter(figures))}", make_record(latency=make_latency(STEADY, **figures)), BEFORE
-    differences: list[dict[str, Any]] = [
-        {"timer": "pytest-benchmark:time"},
-        {"is_valid": False},
-        {"reference": None, "reference_ratio": None},
-        {"reference": "two_pass"},
-        {"clock": Clock.WALL},
-        {"cache": Cache.ROTATE},
-        {"allocation": Allocation.DEFAULT},
-    ]
-    for other in differences:
-        yield f"{next(iter(other))} differs", BEFORE, now(1.5, **other)
-        yield (
-            f"{next(iter(other))} differed",
-            make_record(latency=make_latency(STEADY, **other)),
-            BEFORE,
-        )
+    for other in OTHER_LATENCIES:
+        names, before = " and ".join(other), make_record(latency=make_latency(STEADY, **other))
+        yield f"{names} differs", BEFORE, now(1.5, **other)
+        yield f"{names} differed", before, BEFORE
     more_memory = with_memory(now(1.5, is_valid=False), peak_extra_bytes=1 << 40)
     yield "not valid, and more memory", BEFORE, more_memory
 
 
 def test_every_figure_but_one_of_errors_and_of_memory_is_compared() -> None:
-    assert {*ERRORS, "raw_max_ulp", "output", "elements"} == {
-        field.name for field in fields(OutputErrors)
-    }
-    assert {*MEMORY_FIELDS, "minimum_bytes"} == {field.name for field in fields(Memory)}
-
-
-def line_of(name: str, found: Change) -> str:
-    return f"{name}\n  {found.kind} ({found.metric}): {found.reason}"
+    compared_fields = {*ERRORS, *MEMORY_FIELDS}
+    names = {field.name for kind in (OutputErrors, Memory) for field in fields(kind)}
+    assert names - compared_fields == {"raw_max_ulp", "output", "elements", "minimum_bytes"}
 
 
 def test_what_changed_and_why_reads_as_in_the_golden_file() -> None:
     parts = (statuses, errors, errors_elsewhere, memory_and_operators, latencies)
-    rows = [row for part in parts for row in part()]
-    lines = [line_of(name, change(before, after)) for name, before, after in rows]
+    found = {name: change(*records) for part in parts for name, *records in part()}
     for first, fresh in (
         (1.5, (1.5,) * 5),
         (0.5, (0.5,) * 5),
         (1.5, (1.0, 1.5, 1.5, 1.5, 1.6)),
         (1.5, (1.5,) * 4),
     ):
-        found = change(BEFORE, now(first), confirm=confirming(*fresh))
-        lines.append(line_of(f"{first}, then {fresh}", found))
-    found = change(now(1.0), now(1.02), least_processes=1)
-    lines.append(line_of("of one process", found))
+        confirmed = change(BEFORE, now(first), confirm=confirming(*fresh))
+        found[f"{first}, then {fresh}"] = confirmed
+    found["of one process"] = change(now(1.0), now(1.02), least_processes=1)
+    lines = [f"{name}\n  {one.kind} ({one.metric}): {one.reason}" for name, one in found.items()]
     assert_golden("\n".join(lines), GOLDEN / "reasons.txt")
-
-
-# --- the cases -----------------------------------------------------------------------------------
-
-
-def test_a_case_that_is_in_one_run_only_is_new_or_gone_and_fails_nothing() -> None:
-    before = results_of(make_record(ONE), make_record(TWO))
-    found = compared(before, results_of(make_record(TWO), failed(THREE)))
-    assert {change.case: (change.kind, change.reason) for change in found.changes} == {
-        ONE: (ChangeKind.GONE, "in old only, ok there"),
-        TWO: (ChangeKind.UNCHANGED, "the same errors; the same memory"),
-        THREE: (ChangeKind.NEW, "in new only, error there: why"),
-    }
-    assert not found.failed
-
-
-def test_changes_are_ordered_by_kind_and_severity() -> None:
-    before = results_of(*(make_record(case, STEADY) for case in (ONE, TWO, THREE)))
-    after = results_of(
-        make_record(ONE, (1.5,)), make_record(TWO, (3.0,)), failed(THREE, Status.CRASHED)
-    )
-    found = compared(before, after, confirm=lambda cases: {ONE.id: [1.5] * 5, TWO.id: [3.0] * 5})
-    assert [change.case for change in found.changes] == [THREE, TWO, ONE]
-    assert found.failed
-
-
-# --- notes ---------------------------------------------------------------------------------------
 
 
 def test_notes_read_as_in_the_golden_file() -> None:
@@ -342,56 +279,32 @@ def test_runs_that_cannot_be_compared_are_refused(
         compared(before, after)
 
 
-def test_the_exit_codes_of_refusals() -> None:
-    errors = (NotMeasuredError, NotComparableError, Refusal)
-    assert [error.exit_code for error in errors] == [3, 4, 2]
+# --- the comparison as it is printed -------------------------------------------------------------
 
 
-# --- the comparison in words ---------------------------------------------------------------------
-
-SLOWER = compared(
-    results_of(make_record(ONE, STEADY), make_record(TWO, STEADY)),
-    results_of(make_record(ONE, (1.5,)), make_record(TWO, (1.0,))),
-    confirm=confirming(*[1.5] * 5),
-)
-
-
-def changes(number: int, kind: ChangeKind, *, alike: bool) -> Comparison:
-    return Comparison(
-        changes=tuple(
-            Change(case=make_case(rows=rows), kind=kind, reason="why" if alike else f"why {rows}")
-            for rows in range(number)
-        ),
-        baseline="old",
-        head="new",
-        notes=("it rains",),
-    )
-
-
-def printed(comparison: Comparison) -> list[str]:
-    document = document_of_comparison(comparison, most_rows=MOST_ROWS)
-    return [line for line, _ in terminal_lines([*document, *end_of_comparison(comparison)])]
-
-
-def test_lines_read_as_in_the_golden_file() -> None:
-    comparisons = (
-        SLOWER,
-        changes(1, ChangeKind.NEW, alike=False),
-        changes(53, ChangeKind.GONE, alike=True),
-        changes(22, ChangeKind.INCONCLUSIVE, alike=False),  # of which twenty rows are listed
-        changes(3, ChangeKind.REGRESSED, alike=True),  # each failure has its own
-    )
-    lines = [line for comparison in comparisons for line in printed(comparison)]
-    assert_golden("\n".join(lines), GOLDEN / "lines.txt")
-
-
-def test_json_has_every_case_with_its_figures() -> None:
-    plain = json.loads(json_text(comparison_as_plain(SLOWER)))
-    assert (plain["failed"], plain["counts"]) == (True, {"slower": 1, "unchanged": 1})
-    found = [(one["id"], one["kind"], one["metric"]) for one in plain["changes"]]
-    assert found == [(ONE.id, "slower", "latency"), (TWO.id, "unchanged", None)]
+def test_the_worst_changes_are_printed_first_as_in_the_golden_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, two, three, *others = (make_record(make_case(rows=rows), STEADY) for rows in range(1, 40))
+    wrong = [replace(record, status=Status.WRONG, reason="y is off") for record in others[:3]]
+    slower = [make_record(make_case(rows=rows), (rows,) * 5) for rows in (2, 3)]
+    noisy = [  # of which twenty rows of the table are left
+        make_record(record.case, (1 + number / 100,)) for number, record in enumerate(others[5:27])
+    ]
+    runs = [
+        ([one, two, three, *others], [one, *slower, *wrong, *noisy, make_record(make_case("new"))]),
+        ([one, two, three], [one, others[0]]),
+        ([one], [make_record(one.case, (1.0,), memory=None, errors=None)]),
+    ]
+    texts = []
+    for before, after in runs:
+        write(results_of(*before), Path("old.parquet"))
+        write(results_of(*after), Path("new.parquet"))
+        done = call("compare", "old.parquet", "new.parquet")
+        assert done.exit_code == 0, done.output
+        texts.append(done.stdout)
+    assert_golden("\n".join(texts), GOLDEN / "lines.txt")
+    plain = json.loads(call("compare", "old.parquet", "new.parquet", "--json").stdout)
+    assert (plain["failed"], plain["counts"]) == (False, {"inconclusive": 1})
     assert plain["changes"][0]["case"]["shape"] == [1, 768]
-    assert plain["changes"][0]["ratio"]["value"] == pytest.approx(1.5)
-    one = make_record(ONE, (1.0,))  # of one process, so its interval is infinite
-    plain = json.loads(json_text(comparison_as_plain(compared(one, one, least_processes=1))))
-    assert plain["changes"][0]["ratio"]["high"] is None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import log
 from pathlib import Path
 
 import pytest
-from factories.compared_runs import HERE, make_case, make_record, with_memory
+from factories.commanding import call
+from factories.compared_runs import make_case, make_record, with_memory
 from factories.golden import assert_golden
 from factories.histories import (
     ANOTHER,
-    URL,
-    commit_of,
     history_of,
     results_of_commit,
     runs_of,
@@ -20,43 +20,18 @@ from factories.histories import (
     wavy,
 )
 
-from harness.records import Metric, NotMeasuredError, Refusal, Status
-from harness.regression import history as detector
-from harness.regression.history import (
-    TREND_METRICS,
-    History,
-    Series,
-    is_of,
-    read_history,
-    series_of,
-)
-from harness.report.changes import document_of_history
-from harness.report.document import terminal_lines
+from harness.records import NotMeasuredError, Refusal, Status
+from harness.regression import TREND_METRICS, Series, is_of, read_history, series_of
 from harness.store import Results
 
 CASE = make_case("c_recentred")
-SPEED, PEAK = TREND_METRICS["speed"], TREND_METRICS["peak-memory"]
 
 
-def series(runs: Sequence[Results], metric: Metric = SPEED) -> tuple[Series, ...]:
-    return series_of(history_of(*runs), metric).series
-
-
-def printed(history: History) -> str:
-    document = document_of_history(history, series_of(history, SPEED))
-    return "\n".join(line for line, _ in terminal_lines(document))
+def series(runs: Sequence[Results], metric: str = "speed") -> tuple[Series, ...]:
+    return series_of(history_of(*runs), TREND_METRICS[metric]).series
 
 
 # --- series and change points --------------------------------------------------------------------
-
-
-def test_a_slowdown_is_found_where_it_happened() -> None:
-    (found,) = series(runs_of(CASE, wavy((0.7, 10), (0.74, 10))))
-    (change,) = found.changes
-    assert (change.index, change.is_worse) == (10, True)
-    assert change.commits == f"{commit_of(9)[:10]}..{commit_of(10)[:10]}"
-    assert change.after / change.before == pytest.approx(0.7 / 0.74, rel=0.005)
-    assert change.first.commit_url == f"{URL}/commit/{commit_of(10)}"
 
 
 @pytest.mark.parametrize(
@@ -69,20 +44,30 @@ def test_a_slowdown_is_found_where_it_happened() -> None:
         (wavy((0.7, 10), (0.74, 2)), [10]),
         (wavy((0.7, 10), (0.703, 10)), []),
         (wavy((0.74, 10), (0.7, 10), (0.8, 10)), [10, 20]),
+        ([0.7], []),
     ],
 )
 def test_a_series_changes_where_two_runs_or_more_leave_its_level(
     values: list[float], changes: list[int]
 ) -> None:
     (found,) = series(runs_of(CASE, values))
+    assert len(found.runs) == len(values)
     assert [change.index for change in found.changes] == changes
 
 
-def test_the_spread_of_a_series_is_that_between_its_runs() -> None:
-    (found,) = series(runs_of(CASE, [0.7, 0.714] * 4))
-    assert found.spread == pytest.approx(log(1.02) / 2**0.5)
-    (found,) = series(runs_of(CASE, [0.7] * 8))
-    assert found.spread == 0.002  # of the steadiest recorded cases
+@pytest.mark.parametrize(
+    ("values", "spread"),
+    [
+        ([0.7, 0.714] * 4, pytest.approx(log(1.02) / 2**0.5)),
+        ([0.7] * 8, 0.002),  # of the steadiest recorded cases
+        ([0.7], None),
+    ],
+)
+def test_the_spread_of_a_series_is_that_between_its_runs(
+    values: list[float], spread: float | None
+) -> None:
+    (found,) = series(runs_of(CASE, values))
+    assert found.spread == spread
 
 
 def test_exact_metrics_change_wherever_they_differ() -> None:
@@ -90,7 +75,7 @@ def test_exact_metrics_change_wherever_they_differ() -> None:
         results_of_commit(number, with_memory(make_record(CASE), peak_extra_bytes=peak))
         for number, peak in enumerate((1000, 1000, 2000))
     ]
-    (found,) = series(runs, PEAK)
+    (found,) = series(runs, "peak-memory")
     (change,) = found.changes
     assert (change.index, change.before, change.after, change.is_worse) == (2, 1000, 2000, True)
 
@@ -120,7 +105,7 @@ NATIVE = runs_of(make_case("native"), (1.0, 1.0))
 def test_comparable_runs_of_a_case_are_a_series(
     runs: list[Results], metric: str, lengths: list[int]
 ) -> None:
-    assert [len(found.runs) for found in series(runs, TREND_METRICS[metric])] == lengths
+    assert [len(found.runs) for found in series(runs, metric)] == lengths
 
 
 @pytest.mark.parametrize(
@@ -133,47 +118,37 @@ def test_cases_are_chosen_by_text_or_pattern(pattern: str, is_match: bool) -> No
     assert is_wanted(CASE) is is_match
 
 
-def test_trends_read_as_in_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = runs_of(CASE, wavy((0.7, 10), (0.74, 10)))
-    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ANOTHER, first=20)
-    texts = [printed(history_of(*runs, *few))]
-    monkeypatch.setattr(detector, "find_spec", lambda name: None)  # it is not installed
-    texts.append(printed(history_of(*runs)))
-    assert_golden("\n\n".join(texts), Path(__file__).parent / "golden/history.txt")
-
-
 # --- folders -------------------------------------------------------------------------------------
 
-RECORD = make_record(CASE, (0.7,))
+
+def test_trends_are_printed_as_in_the_golden_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = runs_of(CASE, wavy((0.7, 10), (0.74, 10)))
+    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ANOTHER, first=20)
+    stored_history(Path("results/history"), *runs, *few)
+    texts = [call("history", "results/history").stdout]
+    monkeypatch.setitem(sys.modules, "ruptures", None)  # it is not installed
+    texts.append(call("history", "results/history").stdout)
+    assert_golden("\n".join(texts), Path(__file__).parent / "golden/history.txt")
 
 
-def test_runs_are_in_the_order_of_their_commits(tmp_path: Path) -> None:
-    days = ((2, 31), (0, 30), (1, 29))
-    stored_history(tmp_path, *(results_of_commit(n, RECORD, start_days=day) for n, day in days))
-    commits = [run.run.git_commit for run in read_history(tmp_path).runs]
-    assert commits == [commit_of(number) for number in range(3)]
-
-
-def test_files_that_cannot_be_used_are_named_and_the_rest_is_used(tmp_path: Path) -> None:
-    early = results_of_commit(5, RECORD, start_days=1)
-    stored_history(tmp_path, *runs_of(CASE, (0.7, 0.7)), early)
+def test_files_that_cannot_be_used_are_named_and_the_rest_is_in_the_order_of_commits(
+    tmp_path: Path,
+) -> None:
+    record, days = make_record(CASE, (0.7,)), ((2, 31), (0, 30), (1, 29), (5, 1))
+    stored_history(tmp_path, *(results_of_commit(n, record, start_days=day) for n, day in days))
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
     (tmp_path / "left.jsonl").write_text("{}\n")
     (tmp_path / "same.parquet").write_bytes((tmp_path / "run000.parquet").read_bytes())
     found = read_history(tmp_path)
-    assert [run.path.name for run in found.runs] == [f"run00{n}.parquet" for n in (0, 1, 5)]
+    assert [run.path.stem for run in found.runs] == ["run000", "run001", "run002", "run005"]
     torn, same, left, clock = found.notes
     assert "torn.parquet: not a readable results file" in torn
     assert same == "left out: same.parquet holds the same measurements as run000.parquet"
     assert left == "left out: 1 unfinished run, such as left.jsonl; continue with --resume"
     assert clock == "run005.parquet: started before its commit was made, so a clock was wrong"
-
-
-def test_one_run_is_a_history(tmp_path: Path) -> None:
-    history = read_history(stored_history(tmp_path, *runs_of(CASE, (0.7,))))
-    (found,) = series_of(history, SPEED).series
-    assert (len(found.runs), found.changes, found.spread) == (1, (), None)
-    assert history.runs[0].results.environments.keys() == {HERE.fingerprint}
 
 
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:

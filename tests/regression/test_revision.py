@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,19 +11,14 @@ from factories.git_repository import Repository
 
 import implementations
 from harness.records import Refusal
-from harness.regression.revision import checked_out, file_of, is_unchanged, repository_of
+from harness.regression import checked_out, file_of, is_unchanged, repository_of
 
 OPERATORS = """
-import torch
-
 @torch.library.custom_op("mine::one", mutates_args=())
-def one(x): ...
-
 two = torch.library.triton_op(
     "yours::two", one, mutates_args=()
 )
 library = torch.library.Library("theirs", "DEF")
-library.define("three(Tensor x) -> Tensor")
 torch.library.define("fourth::four", "(Tensor x) -> Tensor")
 torch.library.Library("aten", "IMPL")
 NAME = 'fifth::five'
@@ -37,9 +32,17 @@ def repository(tmp_path: Path) -> Repository:
     return Repository.at(tmp_path / "repository", {"ln.py": "old", "deep/er/x.py": "also old"})
 
 
-def test_the_files_of_a_revision_have_the_same_relative_paths(repository: Repository) -> None:
+@pytest.mark.parametrize("revision", ["HEAD~1", "v1", "branch/of-mine"])
+def test_the_files_of_a_revision_have_the_same_relative_paths(
+    repository: Repository, revision: str
+) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("tag", "v1")
+    repository.git("branch", "branch/of-mine")
     repository.write({"ln.py": "new", "only_now.py": ""})
-    with checked_out(repository.path, "HEAD") as found:
+    repository.commit()
+    with checked_out(repository.path, revision) as found:
+        assert found.commit == first
         there = found.path_of(repository.path / "ln.py")
         assert there is not None
         assert there.read_text() == "old"
@@ -51,46 +54,21 @@ def test_the_files_of_a_revision_have_the_same_relative_paths(repository: Reposi
     assert (repository.path / "ln.py").read_text() == "new"
 
 
-@pytest.mark.parametrize("revision", ["HEAD~1", "v1", "branch/of-mine"])
-def test_a_revision_is_any_name_of_a_commit(repository: Repository, revision: str) -> None:
-    first = repository.git("rev-parse", "HEAD")
-    repository.git("tag", "v1")
-    repository.git("branch", "branch/of-mine")
-    repository.write({"ln.py": "new"})
-    repository.commit()
-    with checked_out(repository.path, revision) as found:
-        assert found.commit == first
-        assert (found.folder / "ln.py").read_text() == "old"
-
-
-@pytest.mark.parametrize("raised", [None, KeyboardInterrupt, RuntimeError])
-def test_the_files_are_removed_and_the_repository_is_unchanged(
-    repository: Repository, raised: type[BaseException] | None
-) -> None:
-    for name in ("post-checkout", "post-index-change"):  # hooks, which are not run
-        hook = repository.path / ".git/hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\ntouch {repository.path}/{name}-ran\n")
-        hook.chmod(0o755)
-    before = sorted(repository.path.rglob("*"))
-    folders = []
-    with suppress(KeyboardInterrupt, RuntimeError), checked_out(repository.path, "HEAD") as found:
-        folders.append(found.folder)
-        assert found.folder.exists()
-        if raised:
-            raise raised
-    assert not folders[0].parent.exists()
-    assert sorted(repository.path.rglob("*")) == before
-
-
-def test_a_checkout_works_inside_a_hook(
+def test_a_checkout_inside_a_hook_runs_no_hook_and_leaves_nothing_behind(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hook = repository.path / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {repository.path}/hook-ran\n")
+    hook.chmod(0o755)
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
+    before = sorted(repository.path.rglob("*"))
     assert repository_of(repository.path / "ln.py", "ln.py:f") == repository.path.resolve()
     with checked_out(repository.path, "HEAD") as found:
         assert (found.folder / "ln.py").exists()
+    assert not found.folder.parent.exists()
+    assert sorted(repository.path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("revision", ["gone", "HEAD^{tree}", "--help", "-1", "", "HEAD~5"])
@@ -99,7 +77,6 @@ def test_a_revision_that_is_not_a_commit_is_refused(repository: Repository, revi
         pytest.fail("it was had")
     line = str(found.value)
     assert line.startswith(f"--base {revision}: {repository.path} has no such commit")
-    assert "\n" not in line
 
 
 def test_without_git_a_checkout_is_refused(
@@ -110,24 +87,19 @@ def test_without_git_a_checkout_is_refused(
         pytest.fail("it was had")
 
 
-@pytest.mark.parametrize(
-    ("file", "why"),
-    [
-        ("outside/ln.py", r"ln.py is in no git repository \(.*not a git repo"),
-        ("repository/venv/ln.py", "git ignores it"),
-        ("repository/deep/er/gone/ln.py", None),
-    ],
-)
 def test_a_file_that_git_does_not_keep_has_no_revision(
-    repository: Repository, tmp_path: Path, file: str, why: str | None
+    repository: Repository, tmp_path: Path
 ) -> None:
-    repository.write({".gitignore": "venv/\n"})
-    if why is None:  # a deleted file still belongs to its repository
-        assert repository_of(tmp_path / file, "ln.py:f") == repository.path.resolve()
-    else:
-        (tmp_path / file).parent.mkdir()
+    repository.write({".gitignore": "venv/\n", "venv/ln.py": ""})
+    for file, why in (
+        (tmp_path / "ln.py", r"ln.py is in no git repository \(.*not a git repo"),
+        (repository.path / "venv/ln.py", "git ignores it"),
+    ):
         with pytest.raises(Refusal, match=why):
-            repository_of(tmp_path / file, "ln.py:f")
+            repository_of(file, "ln.py:f")
+    # a deleted file still belongs to its repository
+    deleted = repository.path / "deep/er/gone/ln.py"
+    assert repository_of(deleted, "ln.py:f") == repository.path.resolve()
 
 
 def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,6 +107,7 @@ def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "space_here").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as of a program in a file
     here, package = tmp_path.resolve(), Path(implementations.__file__ or "")
     found = {
         "falls_here:f": here / "falls_here.py",

@@ -7,22 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from factories.fake_device import LocalFleet
 from factories.git_repository import LAYER_NORM, Repository
 
 import implementations
-from harness.measure.environment import compiler
-from harness.records import Allocation, Budget, Case, Measurement, Mode, Record, Status
-from harness.regression.ab import BASE, missing_in_base, run_base_case, time_against_base
-from harness.regression.revision import Checkout, checked_out
-from harness.regression.side_by_side import Loader, side_by_side
-from harness.run.call import function_of
-from harness.run.case import CaseRunner
-from harness.run.fleet import Job
+from harness.records import Budget, Case, Mode, Record, Status
+from harness.regression import Bench, Checkout, SideBySideImport, checked_out, missing_in_base
 from implementations.contract import Algorithm, Implementation
 
 NATIVE = implementations.find("native")
@@ -56,11 +49,13 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
             del sys.modules[name]
 
 
-def both(checkout: Checkout, target: str) -> tuple[object, object]:
-    """Return the result of a target's function, in the base and now."""
-    arguments = (torch.zeros(1), (1,))
-    base, here = side_by_side(checkout).find(target), implementations.find(target)
-    return base.function(*arguments), here.function(*arguments)
+def both(checkout: Checkout, *targets: str) -> list[tuple[object, object]]:
+    """Return the results of the functions of targets, each in the base and now."""
+    base, arguments = SideBySideImport(checkout), (torch.zeros(1), (1,))
+    return [
+        (base.find(target).function(*arguments), implementations.find(target).function(*arguments))
+        for target in targets
+    ]
 
 
 def dated(files: Files) -> tuple[Files, Files]:
@@ -74,6 +69,7 @@ def dated(files: Files) -> tuple[Files, Files]:
 
 WORDS = "def said():\n    return '{when}'\n"
 SAYS = "\n\ndef f(*arguments):\n    return said()\n"
+EACH_ITS_OWN = [("before", "now")]
 
 
 # --- imports -------------------------------------------------------------------------------------
@@ -82,13 +78,11 @@ SAYS = "\n\ndef f(*arguments):\n    return said()\n"
 @pytest.mark.parametrize(
     "text",
     [
-        "from mine.words import said",
         "from mine import words\nsaid = words.said",
         "import mine.words\nsaid = mine.words.said",
         "import mine.words, os\nsaid = lambda: mine.words.said() if os.sep else None",
         "from other import said",
         "class _C:\n    from mine.words import said as _said\nsaid = _C._said",
-        "import importlib\nsaid = importlib.import_module('mine.words').said",
         "from importlib import import_module\nsaid = import_module(f'mine.{\"words\"}').said",
         "from importlib import import_module\nname = 'mine.words'\nsaid = import_module(name).said",
         "import sys, mine.words\nsaid = sys.modules['mine.words'].said",
@@ -98,8 +92,7 @@ SAYS = "\n\ndef f(*arguments):\n    return said()\n"
 def test_each_revision_imports_its_own(opened: Open, text: str) -> None:
     files = {"mine/__init__.py": "", "mine/words.py": WORDS, FILE: text + SAYS}
     checkout = opened(*dated(files | {"other.py": "from mine.words import said"}))
-    assert both(checkout, "implementation.py:f") == ("before", "now")
-    assert both(checkout, "implementation:f") == ("before", "now")
+    assert both(checkout, "implementation.py:f", "implementation:f") == EACH_ITS_OWN * 2
 
 
 def test_relative_imports_and_cycles_work_in_each_revision(opened: Open) -> None:
@@ -108,30 +101,23 @@ def test_relative_imports_and_cycles_work_in_each_revision(opened: Open) -> None
         "mine/words.py": f"import mine\n{WORDS}",
         "mine/implementation.py": f"from . import words\nsaid = words.said{SAYS}",
     }
-    checkout = opened(*dated(files))
-    assert both(checkout, "mine:f") == ("before", "now")
-    assert both(checkout, "mine.implementation:f") == ("before", "now")
+    assert both(opened(*dated(files)), "mine:f", "mine.implementation:f") == EACH_ITS_OWN * 2
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "torch", "load('json')", "load(f'js{\"on\"}')", "load(NAME)"]
+    "name", ["json", "torch", "load('json')", "load(f'js{\"on\"}')", "load(NAME)", "other"]
 )
-def test_modules_from_outside_the_repository_are_shared(opened: Open, name: str) -> None:
-    text = "import json, torch\nfrom importlib import import_module as load\nNAME = 'json.decoder'"
-    checkout = opened({FILE: f"{text}\ndef f(*arguments):\n    return {name}"})
-    then, now = both(checkout, "implementation.py:f")
-    assert then is now
-
-
-def test_a_package_installed_inside_the_repository_is_shared(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+def test_modules_from_outside_the_repository_are_shared(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    files = {FILE: "import other\ndef f(*arguments):\n    return other"}
+    text = "import json, torch\nfrom importlib import import_module as load\nNAME = 'json.decoder'"
+    files = {FILE: f"{text}\ndef f(*arguments):\n    import other\n    return {name}"}
+    # another package is installed in an environment inside the repository
     environment = ".venv/lib/python3/site-packages"
     checkout = opened(files, {**files, f"{environment}/other.py": ""})
     monkeypatch.syspath_prepend(Path(environment).resolve())
-    then, now = both(checkout, "implementation.py:f")
-    assert then is now is sys.modules["other"]
+    ((then, now),) = both(checkout, "implementation.py:f")
+    assert then is now
 
 
 @pytest.mark.parametrize(
@@ -153,23 +139,25 @@ def test_a_module_of_one_revision_is_not_in_the_other(
 ) -> None:
     checkout = opened(before, now)
     monkeypatch.syspath_prepend(Path("src").resolve())
-    assert both(checkout, "implementation.py:f") == ("before", "now")
+    assert both(checkout, "implementation.py:f") == EACH_ITS_OWN
 
 
 def test_files_of_one_name_are_different_modules(opened: Open) -> None:
     known = {name: module for name, module in sys.modules.items() if name.startswith("implement")}
     checkout = opened({"a/ln.py": "def f(*_): return 'a'", "b/ln.py": "def f(*_): return 'b'"})
-    assert both(checkout, "a/ln.py:f") == ("a", "a")
-    assert both(checkout, "b/ln.py:f") == ("b", "b")
+    assert both(checkout, "a/ln.py:f", "b/ln.py:f") == [("a", "a"), ("b", "b")]
     assert {name: sys.modules[name] for name in known} == known
 
 
 # --- operators -----------------------------------------------------------------------------------
 
-ONE_OPERATOR = """
+OPERATORS = """
 import torch
 
 SPACE = "{space}"
+library = torch.library.Library("{space}", "FRAGMENT")
+library.define("again(Tensor x) -> Tensor")
+library.impl("again", lambda x: x + 10 * {number}, "CompositeExplicitAutograd")
 
 @torch.library.custom_op("{space}::said", mutates_args=())
 def _said(x: torch.Tensor) -> torch.Tensor:
@@ -177,11 +165,6 @@ def _said(x: torch.Tensor) -> torch.Tensor:
 
 def f(x, *arguments):
     return _said(x).item(), torch.ops.{space}.again(x).item()
-"""
-OPERATORS = f"""{ONE_OPERATOR}
-library = torch.library.Library("{{space}}", "FRAGMENT")
-library.define("again(Tensor x) -> Tensor")
-library.impl("again", lambda x: x + 10 * {{number}}, "CompositeExplicitAutograd")
 """
 
 
@@ -192,95 +175,73 @@ def revisions(text: str, space: str) -> tuple[Files, Files]:
 
 def test_operators_of_one_name_are_each_revisions_own(opened: Open) -> None:
     checkout = opened(*revisions(OPERATORS, "layernorm_bench_test_both"))
-    assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))
-    assert both(checkout, "implementation.py:f") == ((1, 10), (2, 20))
+    assert both(checkout, *["implementation.py:f"] * 2) == [((1, 10), (2, 20))] * 2
 
 
 def test_an_operator_that_would_replace_another_is_refused(opened: Open) -> None:
-    text = ONE_OPERATOR.replace('("{space}::said"', '(SPACE + "::said"')
+    text = OPERATORS.replace('("{space}::said"', '(SPACE + "::said"')
     checkout = opened(*revisions(text, "layernorm_bench_test_one"))
     implementations.find("implementation.py:f")
     refused = "registers the operator layernorm_bench_test_one::said over"
     with pytest.raises(implementations.TargetError, match=refused):
-        side_by_side(checkout).find("implementation.py:f")
+        SideBySideImport(checkout).find("implementation.py:f")
 
 
 # --- names in the source -------------------------------------------------------------------------
 
-REVISION: Any = SimpleNamespace(
-    package="theirs",
-    is_own=lambda top: top in {"implementations", "kernels"},
-    is_module=lambda name: name in {"kernels.ln", "kernels"},
-    operators_of=lambda namespace: f"{namespace}_then" if namespace == "ours" else namespace,
-)
-SUBJECTS = sorted((Path(__file__).parents[2] / "implementations").rglob("*.py"))
+NAMES = {
+    "import kernels": {"THEIRS.kernels", "kernels"},
+    "import kernels.ln as k": {"THEIRS.kernels.ln", "kernels", "ln"},
+    "from kernels.ln import f": {"THEIRS.kernels.ln", "f"},
+    "from . import f": {"", "f"},
+    "import torch.nn": {"torch.nn"},
+    "torch.ops.ours.f": {"torch", "ops", "ours_THEN", "f"},
+    "torch.ops.aten.f": {"torch", "ops", "aten", "f"},
+    # strings that name own modules or operators
+    "return 'ours::f'": {"ours_THEN::f"},
+    "Library('ours', 'ours')": {"Library", "ours_THEN", "ours"},
+    "word('ours')": {"word", "ours"},
+    "return 'kernels.ln'": {"THEIRS.kernels.ln"},
+    "return 'kernels.rs'": {"kernels.rs"},
+    "return 'kernels'": {"kernels"},
+    "import_module('kernels')": {"import_module", "THEIRS.kernels"},
+    "import_module('torch')": {"import_module", "torch"},
+    "f'kernels.{1 + x}'": {"x", "THEIRS.kernels."},
+}
 
 
-def renamed(source: str) -> CodeType:
-    return Loader("implementation", FILE, REVISION).source_to_code(source.encode(), FILE)
+def test_only_names_of_own_modules_and_operators_are_changed(opened: Open) -> None:
+    functions = (f"def f{number}(*_):\n    {source}\n" for number, source in enumerate(NAMES))
+    files = {FILE: "\n".join(functions), "kernels/__init__.py": "", "kernels/ln.py": ""}
+    base = SideBySideImport(replace(opened(files), operators=frozenset({"ours"})))
+    suffix = base.package.removeprefix("layernorm_bench_")
+    found = {}
+    for number, source in enumerate(NAMES):
+        code = base.find(f"{FILE}:f{number}").function.__code__
+        words = {*code.co_names, *(word for word in code.co_consts if isinstance(word, str))}
+        found[source] = {
+            word.replace(base.package, "THEIRS").replace(suffix, "THEN") for word in words
+        }
+    assert found == NAMES
 
 
-def functions(code: CodeType) -> Iterator[CodeType]:
-    """Everything that is defined in some code, at any depth."""
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from functions(constant)
-
-
-@pytest.mark.parametrize("path", SUBJECTS, ids=lambda path: path.name)
-def test_a_function_of_another_revision_is_the_same_instructions(path: Path) -> None:
-    source = path.read_text()
-    before = [function.co_code for function in functions(compile(source, path, "exec"))]
-    assert [function.co_code for function in functions(renamed(source))] == before
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("import implementations", {"theirs.implementations", "implementations"}),
-        ("import kernels.ln as k", {"theirs.kernels.ln", "kernels", "ln", "k"}),
-        ("from kernels.ln import f", {"theirs.kernels.ln", "f"}),
-        ("from . import f", {"", "f"}),
-        ("import torch.nn", {"torch.nn", "torch"}),
-        ("from torch import nn", {"torch", "nn"}),
-        ("torch.ops.ours.f", {"torch", "ops", "ours_then", "f"}),
-        ("torch.ops.aten.f", {"torch", "ops", "aten", "f"}),
-        ("ours.f", {"ours", "f"}),
-        # strings that name own modules or operators
-        ("x = 'ours::f'", {"x", "ours_then::f"}),
-        ("x = 'aten::f'", {"x", "aten::f"}),
-        ("Library('ours', 'ours')", {"Library", "ours_then", "ours"}),
-        ("word('ours')", {"word", "ours"}),
-        ("x = 'kernels.ln'", {"x", "theirs.kernels.ln"}),
-        ("x = 'kernels.rs'", {"x", "kernels.rs"}),
-        ("x = 'kernels'", {"x", "kernels"}),
-        ("import_module('kernels')", {"import_module", "theirs.kernels"}),
-        ("import_module('torch')", {"import_module", "torch"}),
-        ("f'kernels.{x}'", {"x", "theirs.kernels."}),
-    ],
-)
-def test_only_names_of_own_modules_and_operators_are_changed(source: str, names: set[str]) -> None:
-    code = renamed(source)
-    strings = {one for one in code.co_consts if isinstance(one, str)}
-    assert {*code.co_names} | strings == names
-
-
-def test_lines_stay_where_they_are() -> None:
-    source = "import kernels.ln, os\n\ndef f():\n    import kernels\n    return 1 / 0\n"
-    (found,) = functions(renamed(source))
-    assert {line for _, _, line in found.co_lines()} == {3, 4, 5}
+def test_a_function_of_another_revision_is_the_same_instructions_at_the_same_lines(
+    opened: Open,
+) -> None:
+    files = {FILE: f"import kernels.ln, os\n{LAYER_NORM}", "kernels/ln.py": ""}
+    base, here = SideBySideImport(opened(files)).find(TARGET), implementations.find(TARGET)
+    first, second = (one.function.__code__ for one in (base, here))
+    assert first.co_code == second.co_code
+    assert [*first.co_lines()] == [*second.co_lines()]
 
 
 # --- what the base declares, and what it lacks ---------------------------------------------------
 
 CONTRACT = """
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
-class Algorithm(StrEnum):
-    ONE_PASS = "one_pass"
-    KAHAN = "kahan"
+Algorithm = Enum("Algorithm", {"ONE_PASS": "one_pass", "KAHAN": "kahan"})
 
 class UnsupportedError(Exception):
     pass
@@ -309,16 +270,14 @@ BASE_FILES = {
 LACKS, BROKEN = 0, 1
 
 
-def test_the_declaration_of_an_older_class_is_converted(opened: Open) -> None:
-    found = side_by_side(opened(BASE_FILES)).find("contract.py:mine")
+def test_an_older_class_is_converted_and_a_plain_function_declares_nothing(opened: Open) -> None:
+    base = SideBySideImport(opened(BASE_FILES))
+    found = base.find("contract.py:mine")
     assert type(found) is Implementation
     assert found == replace(NATIVE, name="f", algorithm=Algorithm.ONE_PASS, function=found.function)
-
-
-def test_a_plain_function_declares_nothing(opened: Open) -> None:
-    found = side_by_side(opened(BASE_FILES)).find(TARGET)
+    plain = base.find(TARGET)
     expected = replace(NATIVE, name=TARGET, source=TARGET, declared=False)
-    assert found == replace(expected, function=found.function)
+    assert plain == replace(expected, function=plain.function)
 
 
 @pytest.mark.parametrize(
@@ -341,26 +300,22 @@ def test_what_the_base_lacks_is_told_from_what_it_cannot_import(
     opened: Open, target: str, kind: int, reason: str
 ) -> None:
     targets = (target, TARGET, "implementation:layer_norm")
-    runner = CaseRunner("here", Allocation.DEFAULT)
-    found = missing_in_base(runner, (opened(BASE_FILES), targets))
+    found = LocalFleet().call(missing_in_base, (opened(BASE_FILES), targets), 1.0)
     assert [[*part] for part in found] == [[target] * (kind == one) for one in (LACKS, BROKEN)]
     assert reason in found[kind][target]
 
 
 # --- cases ---------------------------------------------------------------------------------------
 
+QUICK = Budget(min_epochs=1, max_epochs=1, limit_s=0.1)
 
-def run(
-    function: Callable[[CaseRunner, Job], Record],
-    checkout: Checkout,
-    *measurements: Measurement,
-    target: str = TARGET,
-    mode: Mode = Mode.EAGER,
-) -> Record:
-    quick = Budget(min_epochs=1, max_epochs=1, limit_s=0.1)
+
+def run(checkout: Checkout, target: str = TARGET, mode: Mode = Mode.EAGER) -> list[Record]:
+    """Return the records of a case of the base, and of the case timed in turn with its base."""
+    fleet = LocalFleet()
+    bench = Bench(fleet=fleet, make_fleet=LocalFleet, checkout=checkout, timeout_s=60)  # type: ignore[arg-type]
     case = Case(implementation=target, shape=(8, 32), mode=mode)
-    job = Job(case, measurements, quick, function=function, options=checkout)
-    return function(CaseRunner("here", Allocation.DEFAULT), job)
+    return [*bench.run([bench.base_job(case, ()), bench.in_turn(case, QUICK)])]
 
 
 @pytest.mark.parametrize(
@@ -371,36 +326,33 @@ def test_an_unsupported_error_of_the_base_is_unsupported(
     opened: Open, where: str, status: Status
 ) -> None:
     text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
-    record = run(run_base_case, opened({FILE: text}, {}), target=f"{BASE}{FILE}:f")
+    record, _ = run(opened({FILE: text}), f"{FILE}:f")
     assert (record.status, record.reason.endswith("not on a Sunday")) == (status, True)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
 @pytest.mark.parametrize("mode", Mode)
-def test_a_case_is_timed_in_turn_with_its_base_only(opened: Open, mode: Mode) -> None:
-    if mode is Mode.COMPILED and compiler() is None:
-        pytest.skip("there is no C++ compiler")
-    record = run(time_against_base, opened(BASE_FILES), Measurement.LATENCY, mode=mode)
+def test_a_case_is_timed_in_turn_with_its_base_only(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    events: list[str] = []
+
+    def compiled(function: object, **_: object) -> object:
+        events.append("compiled")
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: events.append("reset"))
+    _, record = run(opened(BASE_FILES), mode=mode)
     assert record.status is Status.OK
     assert record.latency is not None
     assert [arm.role for arm in record.latency.arms] == ["subject", "reference"]
     assert record.latency.reference_ratio is not None
+    # the compiled code of the case is kept while its base is compiled
+    assert events[-2:] == (["compiled", "compiled"] if mode is Mode.COMPILED else [])
 
 
 def test_an_exception_of_the_base_is_an_error(opened: Open) -> None:
     base = {FILE: "def layer_norm(*_): raise OSError('no')"}
-    record = run(time_against_base, opened(base, BASE_FILES), Measurement.LATENCY)
+    _, record = run(opened(base, BASE_FILES))
     assert (record.status, record.reason) == (Status.ERROR, "OSError: no")
     assert record.latency is None
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
-def test_compiled_code_is_kept_while_the_reference_is_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    resets: list[None] = []
-    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(None))
-    function_of(NATIVE, Mode.COMPILED, keep=True)
-    assert not resets
-    function_of(NATIVE, Mode.COMPILED)
-    assert resets

@@ -1,7 +1,7 @@
-"""Choices for whole runs: scenarios, several files, filters, requirements, and refusals."""
+"""Records -> choice: scenarios, files, filters, refusals, and which candidates are eligible."""
 
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 
 import pytest
 from factories.choice_records import (
@@ -20,22 +20,29 @@ from factories.results_factory import make_run
 from harness.records import (
     Direction,
     Estimate,
+    Mode,
     NotComparableError,
     NotMeasuredError,
     Record,
     Status,
 )
-from harness.report.choice import condition_text
-from harness.selection import Requirements, answers_of, choose, is_required, requirement_levels
+from harness.selection import (
+    Accuracy,
+    Choice,
+    Requirements,
+    answers_of,
+    choose,
+    requirement_levels,
+)
 from harness.store import Results
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
+BOTH = [NATIVE, QUICK]
+ELSEWHERE = {"shape": (16, 512)}
 OTHER = "pytest-benchmark:perf_counter"
 
 
-def label_of(*files: list[Record]) -> str | None:
-    """Return the best of the only scenario of several files."""
-    (choice,) = choose([results_of(records) for records in files]).choices
+def label_of(choice: Choice) -> str | None:
     return choice.best and choice.best.label
 
 
@@ -43,6 +50,9 @@ def imported(record: Record, seconds: float) -> Record:
     time = Estimate(value=seconds, low=0.9 * seconds, high=1.1 * seconds)
     foreign = {"timer": OTHER, "reference": None, "reference_ratio": None}
     return with_latency(record, per_call_s=time, **foreign)
+
+
+# --- scenarios and files --------------------------------------------------------------------------
 
 
 def test_each_shape_dtype_device_direction_and_setting_is_a_scenario() -> None:
@@ -69,54 +79,43 @@ def test_each_machine_has_its_own_choice() -> None:
     there = OTHER_MACHINE.fingerprint
     others = [ran("native", 1.0, environment=there), ran("slow", 2.0, environment=there)]
     found = choices_among(NATIVE, QUICK, *others)
-    bests = [choice.best and choice.best.label for choice in found.choices]
-    assert bests == ["quick", "native"]
+    assert [label_of(choice) for choice in found.choices] == ["quick", "native"]
     assert found.environments.keys() == {HERE.fingerprint, there}
     assert found.notes == ("2 environments: their times are not compared, each has its own choice",)
 
 
-def test_of_a_case_in_two_files_the_later_of_its_timer_counts() -> None:
-    assert label_of([NATIVE, QUICK], [ran("quick", 2.0)]) == "native"
-    assert label_of([NATIVE, QUICK], [imported(QUICK, 1.0)]) == "quick"
+@pytest.mark.parametrize(
+    ("later", "best"), [(ran("quick", 2.0), "native"), (imported(QUICK, 1.0), "quick")]
+)
+def test_of_a_case_in_two_files_the_later_of_its_timer_counts(later: Record, best: str) -> None:
+    (choice,) = choose([results_of(BOTH), results_of([later])]).choices
+    assert label_of(choice) == best
 
 
 @pytest.mark.parametrize(
-    ("records", "notes"),
+    ("records", "run", "note"),
     [
-        ([NATIVE, QUICK], ()),
-        ([NATIVE], ("native is the only candidate that was measured",)),
-        *(
-            (
-                [first, imported(QUICK, 1.0)],
-                (f"cases by timer: {cases}; times of two timers are never compared",),
-            )
-            for first, cases in (
-                (NATIVE, f"layernorm-bench 1, {OTHER} 1"),
-                (imported(NATIVE, 1.0), f"{OTHER} 2"),
-            )
-        ),
+        (BOTH, {}, None),
+        ([NATIVE], {}, "native is the only candidate that was measured"),
+        ([NATIVE, imported(QUICK, 1.0)], {}, f"cases by timer: layernorm-bench 1, {OTHER} 1"),
+        ([imported(NATIVE, 1.0), imported(QUICK, 1.0)], {}, f"cases by timer: {OTHER} 2"),
+        (BOTH, {"planned": 40, "wall_s": None}, "2 of its 40 cases"),
     ],
 )
-def test_what_limits_a_choice_is_noted(records: list[Record], notes: tuple[str, ...]) -> None:
-    assert choices_among(*records).notes == notes
-
-
-def test_a_run_that_was_cut_short_is_noted() -> None:
-    short = replace(results_of([NATIVE, QUICK]), runs=(make_run(planned=40, wall_s=None),))
-    (note,) = choose([short]).notes
-    assert "2 of its 40 cases" in note
-
-
-# --- filters --------------------------------------------------------------------------------------
+def test_what_limits_a_choice_is_noted(
+    records: list[Record], run: dict[str, object], note: str | None
+) -> None:
+    runs = (make_run(**({"planned": len(records)} | run)),)
+    notes = choose([replace(results_of(records), runs=runs)]).notes
+    assert len(notes) == (note is not None)
+    assert note is None or note in notes[0]
 
 
 def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
-    elsewhere = {"shape": (16, 512)}
-    held = ran("native", distribution="offset_1e4", condition=1e4, **elsewhere)
-    records = [NATIVE, QUICK, held, vacuous("quick", **elsewhere)]
+    held = ran("native", distribution="offset_1e4", condition=1e4, **ELSEWHERE)
+    records = [*BOTH, held, vacuous("quick", **ELSEWHERE)]
     (choice,) = choices_among(*records, wanted={"shape": [(64, 768)]}).choices
-    assert choice.best is not None
-    assert choice.best.label == "native"
+    assert label_of(choice) == "native"
 
 
 def test_a_filter_names_what_it_does_not_match() -> None:
@@ -148,13 +147,153 @@ def test_a_run_without_a_valid_time_is_refused(message: str, records: list[Recor
 
 def test_a_scenario_without_times_or_without_results_has_no_best() -> None:
     crashed = failed("native", Status.CRASHED, shape=(8, 8))
-    found = choices_among(NATIVE, crashed, ran("native", shape=(16, 512)))
+    found = choices_among(NATIVE, crashed, ran("native", **ELSEWHERE))
     assert [choice.best is None for choice in found.choices] == [False, True]
     assert [scenario.case.shape for scenario in found.untimed] == [(16, 512)]
     assert (found.is_complete, choices_among(NATIVE).is_complete) == (False, True)
 
 
-# --- up to which condition number results must be right -------------------------------------------
+# --- eligible candidates --------------------------------------------------------------------------
+
+UNIFORM, HELD = ran("native", distribution="uniform"), ran("native", distribution="offset_1e4")
+TRAINING = {"direction": Direction.FORWARD_BACKWARD}
+
+
+def lost(**axes: object) -> list[Record]:
+    """Errors only: native is ok on offset_1e4, and quick is out of guarantee."""
+    held = ran("native", distribution="offset_1e4", condition=1e4, **axes)
+    return [held, vacuous("quick", **axes)]
+
+
+OF_ITS_OWN = [ran(name, distribution="offset_1e4") for name in ("native", "quick")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "records"),
+    [
+        # a case that only another candidate can do disqualifies
+        ("wrong", [*BOTH, UNIFORM, ran("quick", distribution="uniform", status=Status.WRONG)]),
+        ("out_of_guarantee", [*BOTH, HELD, vacuous("quick")]),
+        ("unverified", [*BOTH, ran("native", distribution="constant")]),
+        *(
+            (status, [*BOTH, UNIFORM, failed("quick", status, distribution="uniform")])
+            for status in Status
+            if not status.is_measured
+        ),
+        # one that no candidate can do disqualifies none
+        (None, [*BOTH, vacuous("native"), vacuous("quick")]),
+        (None, [*BOTH, *(failed(one, Status.UNSUPPORTED, seed=1) for one in ("native", "quick"))]),
+        # evidence: records of another shape, if its own distributions do not include it
+        ("out_of_guarantee", [*BOTH, *lost(**ELSEWHERE)]),
+        (None, [*BOTH, *OF_ITS_OWN, *lost(**ELSEWHERE)]),
+        # a forward is evidence for training, and training is none for a forward
+        (
+            "out_of_guarantee",
+            [ran("native", 1.0, **TRAINING), ran("quick", 0.5, **TRAINING), *lost(**ELSEWHERE)],
+        ),
+        (None, [*BOTH, *lost(direction=Direction.BACKWARD, **ELSEWHERE)]),
+        # another dtype, device or layout is none, nor is a failure at another shape
+        *(
+            (None, [*BOTH, *lost(**ELSEWHERE, **{axis: value})])
+            for axis, value in (("dtype", "float64"), ("device", "cuda"), ("layout", "padded"))
+        ),
+        (None, [*BOTH, ran("native", seed=1, **ELSEWHERE),
+                failed("quick", Status.CRASHED, seed=1, **ELSEWHERE)]),
+        # where compiled code was not tried, its eager form is evidence
+        ("out_of_guarantee", [NATIVE, ran("quick", 0.5, mode=Mode.COMPILED), *lost(**ELSEWHERE)]),
+        # times
+        ("untimed", [NATIVE, ran("quick")]),
+        ("invalid_time", [NATIVE, ran("quick", 0.1, is_valid=False)]),
+        ("invalid_time", [NATIVE, ran("quick", 0.5, interval=(nan, nan))]),
+        *(("invalid_time", [NATIVE, ran("quick", value, interval=(value, value))])
+          for value in (nan, inf, 0.0, -1.0)),
+        *(("too_few_samples", [NATIVE, ran("quick", ratio, interval=(0.0, inf))])
+          for ratio in (0.1, 585.0)),
+        (None, [ran("native", 0.0, interval=(0.0, 0.0)), QUICK]),  # of the reference
+    ],
+)  # fmt: skip
+def test_a_candidate_is_chosen_unless_a_rule_disqualifies_it(
+    kind: str | None, records: list[Record]
+) -> None:
+    choice = choice_among(*records)
+    (quick,) = (one for one in choice.candidates if one.implementation == "quick")
+    assert (quick.disqualification and quick.disqualification.kind) == kind
+    assert choice.best is not None
+    assert choice.best.implementation == ("native" if kind else "quick")
+
+
+ADMITTED = Requirements(accuracy=Accuracy.INACCURATE, max_condition=inf)
+IN_BFLOAT16 = ran("quick", distribution="uniform", status=Status.INACCURATE, error_ulp=21.9)
+
+
+@pytest.mark.parametrize(
+    ("by_default", "admitted", "records"),
+    [
+        ("inaccurate", None, []),
+        # what the option does not remove is the reason
+        ("wrong", "wrong", [ran("quick", seed=1, status=Status.WRONG)]),
+        ("out_of_guarantee", "out_of_guarantee", [HELD, vacuous("quick")]),
+        ("crashed", "crashed",
+         [ran("native", seed=1), failed("quick", Status.CRASHED, seed=1)]),
+        # no bound covers the point for any candidate
+        ("inaccurate", None, [vacuous("native"), vacuous("quick")]),
+        # the narrower bound of native covers it
+        ("inaccurate", "out_of_guarantee",
+         [replace(vacuous("native"), status=Status.INACCURATE), vacuous("quick")]),
+    ],
+)  # fmt: skip
+def test_an_inaccurate_candidate_is_eligible_only_if_that_is_accepted(
+    by_default: str, admitted: str | None, records: list[Record]
+) -> None:
+    for requirements, kind in ((None, by_default), (ADMITTED, admitted)):
+        choice = choice_among(*BOTH, UNIFORM, IN_BFLOAT16, *records, requirements=requirements)
+        (quick,) = (one for one in choice.candidates if one.label == "quick")
+        assert (quick.disqualification and quick.disqualification.kind) == kind
+
+
+# --- requirements ---------------------------------------------------------------------------------
+
+
+def lost_at(condition: float) -> list[Record]:
+    """Return records in which quick is out of guarantee from a condition number on."""
+    held = ran("native", condition=condition, distribution="offset_1e4")
+    return [*BOTH, held, vacuous("quick", condition)]
+
+
+ROUNDED = [ran("native", 1.0, error_ulp=2.0), ran("quick", 0.5, error_ulp=2.1)]
+INACCURATE = [replace(one, status=Status.INACCURATE) for one in BOTH]
+TIED = ran("quick", 0.99, spread=0.02, status=Status.INACCURATE, error_ulp=21.9)
+
+
+@pytest.mark.parametrize(
+    ("best", "records", "required"),
+    [
+        ("quick", ROUNDED, Requirements()),
+        ("quick", ROUNDED, Requirements(max_error_ulp=2.1)),
+        ("native", ROUNDED, Requirements(max_error_ulp=2.0)),
+        *((None, [ran("native", 1.0, error_ulp=bad)], Requirements(max_error_ulp=1e300))
+          for bad in (inf, nan)),
+        ("native", [NATIVE, QUICK, replace(ran("quick", seed=1), errors=None)],
+         Requirements(max_error_ulp=2.0)),
+        # records beyond the required condition are ignored; the worst row may lie a little above
+        *((best, lost_at(condition), Requirements(max_condition=limit))
+          for best, condition, limit in (
+              ("quick", 1e4, 1e3), ("native", 1e4, 1e4), ("native", 1.1e3, 1e3),
+              ("quick", 1.11e3, 1e3), ("quick", inf, 1e12), ("native", inf, inf))),
+        # inaccurate candidates have to be accepted, and lose a tie with an accurate one
+        (None, INACCURATE, Requirements()),
+        ("quick", INACCURATE, ADMITTED),
+        ("native", [NATIVE, TIED], ADMITTED),
+        # a disqualified candidate is not chosen even alone
+        (None, [replace(NATIVE, status=Status.OUT_OF_GUARANTEE)], Requirements()),
+        (None, [replace(NATIVE, errors=None)], Requirements()),
+        (None, [ran("once", 0.5, interval=(0.0, inf))], Requirements()),
+    ],
+)  # fmt: skip
+def test_results_have_to_be_as_accurate_as_required(
+    best: str | None, records: list[Record], required: Requirements
+) -> None:
+    assert label_of(choice_among(*records, requirements=required)) == best
 
 
 def reaching(condition: float) -> Record:
@@ -182,23 +321,6 @@ def test_only_what_is_required_disqualifies(required: float, best: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "limit", "is_counted"),
-    [
-        (reaching(1e3), 1e3, True),
-        (reaching(1.1e3), 1e3, True),  # the worst of many rows may lie a little above
-        (reaching(1.11e3), 1e3, False),
-        (replace(NATIVE, errors=None), 1e-9, True),  # of a case that failed
-        (reaching(inf), 1e12, False),
-        (reaching(inf), inf, True),
-    ],
-)
-def test_records_are_required_up_to_a_condition_number(
-    record: Record, limit: float, is_counted: bool
-) -> None:
-    assert is_required(record, limit) is is_counted
-
-
-@pytest.mark.parametrize(
     ("conditions", "asked", "levels"),
     [
         ((1.0,), 1e3, (10.0, 1e3)),
@@ -216,21 +338,10 @@ def test_only_requirements_that_can_differ_are_offered(
 
 
 def test_the_answers_to_all_requirements_are_those_that_choose_gives() -> None:
-    answers = answers_of(LOST_FROM_1E6)
-    found = [
-        (answer.requirements.max_condition, answer.is_default, answer.choices[0].best)
-        for answer in answers
-    ]
-    assert [(level, is_default, best and best.label) for level, is_default, best in found] == [
-        (10.0, False, "native"),
-        (1e3, True, "native"),
-        (1e6, False, "exact"),
-    ]
-    for answer in answers:
+    found = []
+    for answer in answers_of(LOST_FROM_1E6):
+        (choice,) = answer.choices
+        found.append((answer.requirements.max_condition, answer.is_default, label_of(choice)))
         alone = choice_among(*LOST_FROM_1E6, requirements=answer.requirements)
-        assert alone.ranking == answer.choices[0].ranking
-
-
-def test_a_condition_number_is_written_plainly() -> None:
-    texts = [condition_text(condition) for condition in (1.0, 212.3, 10_456.0, 1.05e7)]
-    assert texts == ["1", "212", "10,500", "1.05e7"]
+        assert alone.ranking == choice.ranking
+    assert found == [(10.0, False, "native"), (1e3, True, "native"), (1e6, False, "exact")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
 import os
@@ -10,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from factories.stored import BARE, FULL, RESULTS, RUN, same
 
-from harness.records import Status
+from harness.records import Record, Status
 from harness.store import (
     Journal,
     StoreError,
@@ -25,7 +27,6 @@ from harness.store import (
     to_plain,
     write,
 )
-from harness.store import journal as module
 
 TORN = b'{"Record": {"case"'
 
@@ -72,32 +73,29 @@ def test_a_record_is_read_where_its_line_begins(tmp_path: Path) -> None:
 # --- a kill --------------------------------------------------------------------------------------
 
 
-def test_a_torn_last_line_is_skipped_and_replaced_by_the_next(path: Path) -> None:
-    first = path.stat().st_size
-    with Journal(path) as journal:
-        journal.add(FULL)
+@pytest.mark.parametrize("kept", [(BARE,), ()])
+def test_a_torn_last_line_is_skipped_and_replaced_by_the_next(
+    tmp_path: Path, kept: tuple[Record, ...]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    for record in (*kept, FULL):
+        first = path.stat().st_size if path.exists() else 0
+        with Journal(path) as journal:
+            journal.add(record)
     whole = path.read_bytes()
     for length in range(first, len(whole), 97):
         path.write_bytes(whole[:length])
-        assert read_journal(path).records == (BARE,)
+        assert read_journal(path).records == kept
     with Journal(path) as journal:
         journal.add(FULL)
-    assert same(read_journal(path).records, (BARE, FULL))
-
-
-def test_a_journal_that_is_one_torn_line_begins_again(path: Path) -> None:
-    path.write_bytes(TORN)
-    with Journal(path) as journal:
-        journal.add(BARE)
-    assert read_journal(path).records == (BARE,)
+    assert same(read_journal(path).records, (*kept, FULL))
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         *(TORN, b"", b"[]", b"{}", b"3", b"null", b"\xff\xfe\x00", b'{"Something": {}}'),
-        *(b'{"Record": {}}', b'{"Record": null}', b'{"Record": 3}', b'{"Record": "text"}'),
-        b'{"Record": {}, "Run": {}}',
+        *(b'{"Record": {}}', b'{"Record": null}', b'{"Record": 3}', b'{"Record": {}, "Run": {}}'),
         *(
             json.dumps({"Record": to_plain(BARE) | {field: None}}).encode()
             for field in ("case", "environment", "status")  # where there must be a value
@@ -109,11 +107,6 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_number(path: Path, dam
     path.write_bytes(line + damage + b"\n" + line)
     with pytest.raises(StoreError, match=r"results\.jsonl: line 2 is damaged"):
         read_journal(path)
-
-
-def test_a_missing_journal_is_named(path: Path) -> None:
-    with pytest.raises(StoreError, match=r"gone\.jsonl: cannot be read: No such file"):
-        read_journal(path.with_name("gone.jsonl"))
 
 
 # --- a second run --------------------------------------------------------------------------------
@@ -135,13 +128,13 @@ def test_a_journal_is_written_by_one_run_at_a_time(path: Path) -> None:
 def test_a_journal_that_is_removed_as_it_is_opened_is_not_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = module.fcntl.flock
+    lock = fcntl.flock
 
-    def end_of_another(*arguments: object) -> None:
+    def end_of_another(*arguments: Any) -> None:
         path.unlink()
         lock(*arguments)
 
-    monkeypatch.setattr(module.fcntl, "flock", end_of_another)
+    monkeypatch.setattr(fcntl, "flock", end_of_another)
     with pytest.raises(StoreError, match="another run is writing it"):
         Journal(path)
 
@@ -150,13 +143,11 @@ def test_a_journal_that_is_removed_as_it_is_opened_is_not_written(
 def test_where_files_cannot_be_locked_a_run_goes_on(
     path: Path, monkeypatch: pytest.MonkeyPatch, has_locks: bool
 ) -> None:
-    def unknown(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
     if has_locks:
-        monkeypatch.setattr(module.fcntl, "flock", unknown)
+        unknown = OSError(errno.ENOLCK, "No locks available")
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=unknown))
     else:
-        monkeypatch.setattr(module, "fcntl", None)  # Windows
+        monkeypatch.setattr("harness.store.journal.fcntl", None)  # Windows
     with Journal(path) as journal:
         assert journal.note is not None
         assert f"{path}: files cannot be locked here" in journal.note
@@ -168,17 +159,20 @@ def test_where_files_cannot_be_locked_a_run_goes_on(
 class Limited(io.FileIO):
     """A file that takes ``room`` bytes in all, and then as much of a write as fits."""
 
-    room = 0
+    room: int | None = 0
 
     def write(self, data: Any, /) -> int:
-        left = self.room - os.fstat(self.fileno()).st_size
+        left = (self.room or 0) - os.fstat(self.fileno()).st_size
         if left <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().write(bytes(data)[:left])
 
 
-def fill_disk_after(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    """Let no file that is opened for appending from now on grow beyond ``room`` bytes."""
+def fill_disk_after(monkeypatch: pytest.MonkeyPatch, room: int | None) -> None:
+    """Let no file that is opened for appending from now on grow beyond ``room`` bytes.
+
+    None: the disk is full when everything is written.
+    """
     real = Path.open
 
     def limited(path: Path, mode: str = "r", *arguments: Any, **more: Any) -> Any:
@@ -188,35 +182,25 @@ def fill_disk_after(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         file.room = room
         return io.BufferedWriter(file)
 
-    monkeypatch.setattr(Path, "open", limited)
+    if room is None:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(os, "fsync", Mock(side_effect=full))
+    else:
+        monkeypatch.setattr(Path, "open", limited)
 
 
-def fill_disk(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("room", [0, 1, 1000, 5000])
+@pytest.mark.parametrize("room", [0, 1, 1000, 5000, None])
 def test_a_disk_that_fills_under_a_journal_tears_its_last_line_only(
-    path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, room: int | None
 ) -> None:
-    fill_disk_after(monkeypatch, room + path.stat().st_size)
+    fill_disk_after(monkeypatch, None if room is None else room + path.stat().st_size)
     with Journal(path) as journal, pytest.raises(StoreError, match=r"No space .*kept.*--resume"):
         journal.add(FULL)
     monkeypatch.undo()
-    assert read_journal(path).records == (BARE,)
+    assert same(read_journal(path).records, (BARE, FULL) if room is None else (BARE,))
     with Journal(path) as journal:
         journal.add(FULL)
     assert same(read_journal(path).records, (BARE, FULL))
-
-
-def test_a_disk_that_fills_at_the_last_moment_is_named(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Journal(path) as journal:
-        monkeypatch.setattr(os, "fsync", fill_disk)
-        with pytest.raises(StoreError, match=r"No space left.*kept.*--resume"):
-            journal.add(FULL)
-    assert BARE in read_journal(path).records
 
 
 @pytest.mark.parametrize("room", [0, 1, 1000, 20_000, None])
@@ -225,10 +209,7 @@ def test_a_disk_that_fills_under_parquet_leaves_the_old_file_and_nothing_else(
 ) -> None:
     path = tmp_path / "results.parquet"
     write(RESULTS, path)
-    if room is None:
-        monkeypatch.setattr(os, "fsync", fill_disk)
-    else:
-        fill_disk_after(monkeypatch, room)
+    fill_disk_after(monkeypatch, room)
     with pytest.raises(StoreError, match="No space left"):
         write(replace(RESULTS, records=RESULTS.records * 2), path)
     monkeypatch.undo()
@@ -236,10 +217,11 @@ def test_a_disk_that_fills_under_parquet_leaves_the_old_file_and_nothing_else(
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_below_a_file_nothing_can_be_written(tmp_path: Path) -> None:
-    """Nobody can write there, not even root."""
+def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file, no folder", encoding="utf-8")
-    path = tmp_path / "file" / "results"
+    path = tmp_path / "file" / "results"  # nobody can write there, not even root
     for open_file in (Journal, partial(write, RESULTS)):
         with pytest.raises(StoreError, match=f"{path}: cannot be written: "):
             open_file(path)
+    with pytest.raises(StoreError, match=r"gone\.jsonl: cannot be read: No such file"):
+        read_journal(tmp_path / "gone.jsonl")
