@@ -176,16 +176,12 @@ def test_no_other_module_uses_private_names_of_other_modules() -> None:
     assert used == set()
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "torch._C._get_tracing_state()",
-        "x._is_zerotensor()",
-        "import torch._functorch.config",
-        "from torch._C import _valgrind_toggle",
-        "from torch import _neg_view",
-    ],
-)
-def test_private_names_of_others_are_found(source: str) -> None:
-    assert list(private_names(source))
-    assert not list(private_names("import torch; self._kept, cls._kept, x.__dict__"))
+def test_private_names_of_others_are_found() -> None:
+    source = """
+torch._C._get_tracing_state() or x._is_zerotensor()
+import torch._functorch.config
+from torch import _neg_view
+import torch; self._kept, cls._kept, x.__dict__
+"""
+    names = {"torch._C", "x._is_zerotensor", "torch._functorch.config", "torch._neg_view"}
+    assert set(private_names(source)) == names

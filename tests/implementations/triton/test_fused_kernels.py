@@ -22,7 +22,7 @@ from harness.report.verdict import headline
 from harness.run.attempt import Judged, attempt
 from harness.verify import verify
 from implementations import Implementation, find
-from implementations.triton import arguments, launch, operators
+from implementations.triton import launch, operators
 from implementations.triton import layout as layouts
 from implementations.triton.layout import Layout
 
@@ -308,11 +308,3 @@ def test_the_operators_pass_the_checks_of_torch() -> None:
     _, moments = launch.forward(x, weight, bias, 33, 1e-5, "recentred", True)
     given = (dy, x, weight, moments, 33, True, torch.float32, None)
     torch.library.opcheck(operators._backward, given, test_utils=("test_schema", "test_faketensor"))
-
-
-def test_rows_with_gaps_between_them_are_not_copied() -> None:
-    x = torch.zeros(4, 6, 40, device=DEVICE)
-    for apart in (x[:, :, :33], x[::2, 0], x[:, 1:2], x[0].expand(4, 6, 40)[:, 0]):
-        hidden = apart.shape[-1]
-        matrix = arguments.as_matrix(apart, apart.numel() // hidden, hidden)
-        assert matrix.data_ptr() == apart.data_ptr()
