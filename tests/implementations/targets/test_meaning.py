@@ -127,10 +127,6 @@ class Kept(nn.Module):
         self.given = given
 
 
-def built(build: Callable[..., nn.Module], *shape_and_eps: Any, **flags: bool) -> Any:
-    return ModuleFunction(build).new(*(shape_and_eps or [(6,)]), **flags)
-
-
 def as_int(normalized_shape: int) -> Kept:
     return Kept(normalized_shape)
 
@@ -149,27 +145,56 @@ def as_list(shape: Any) -> Kept:
     return Kept(shape)
 
 
+def flagged(dim: int, bias: bool, elementwise_affine: bool = True, scale: float = 1.0) -> Kept:
+    return Kept(bias, elementwise_affine, scale)
+
+
+EPS = {"eps": 0.25}
+DEPTH = {"init": {"depth": 3}}
+
+
 @pytest.mark.parametrize(
-    ("build", "given"),
+    ("build", "how", "given"),
     [
-        (lambda normalized_shape: Kept(normalized_shape), (6,)),
-        (lambda hidden_size, eps=1e-6: Kept(hidden_size, eps), (6, 1e-6)),
-        (lambda bias, ndim: Kept(ndim, bias), (6, True)),
-        (lambda c_in, eps=1e-5: Kept(c_in), (6,)),  # the first required one
-        (lambda hidden_size=None: Kept(hidden_size), (6,)),
-        (lambda dim, eps: Kept(dim, eps), (6, 1e-5)),  # a required eps has torch's default
-        (lambda *passed_on: Kept(*passed_on), (6,)),
-        (lambda eps=1e-5: Kept(eps), (1e-5,)),  # no size
-        (as_int, (6,)),
-        (as_size, (6,)),
-        (as_either, (6,)),
-        (as_list, ([6],)),
+        # the size, by its name and as annotated
+        (lambda normalized_shape: Kept(normalized_shape), {}, (6,)),
+        (lambda hidden_size, eps=1e-6: Kept(hidden_size, eps), {}, (6, 1e-6)),
+        (lambda bias, ndim: Kept(ndim, bias), {}, (6, True)),
+        (lambda c_in, eps=1e-5: Kept(c_in), {}, (6,)),  # the first required one
+        (lambda hidden_size=None: Kept(hidden_size), {}, (6,)),
+        (lambda *passed_on: Kept(*passed_on), {}, (6,)),
+        (lambda eps=1e-5: Kept(eps), {}, (1e-5,)),  # no size
+        (as_int, {}, (6,)),
+        (as_size, {}, (6,)),
+        (as_either, {}, (6,)),
+        (as_list, {}, ([6],)),
+        # eps, of any name
+        (lambda dim, eps: Kept(eps), {}, (1e-5,)),  # a required eps has torch's default
+        (lambda dim, eps=1e-6: Kept(eps), EPS, (0.25,)),
+        (lambda dim, epsilon: Kept(epsilon), EPS, (0.25,)),
+        (lambda dim, variance_epsilon=1e-12: Kept(variance_epsilon), EPS, (0.25,)),
+        (lambda dim, e=1e-5: Kept(e), EPS, (0.25,)),
+        (lambda dim, **options: Kept(options["eps"]), EPS, (0.25,)),
+        # flags
+        (flagged, {"weight": True, "bias": False}, (False, True, 1.0)),
+        (flagged, {"weight": False, "bias": False}, (False, False, 1.0)),
+        # arguments of the user
+        (lambda dim, depth: Kept(dim, depth), DEPTH, (6, 3)),
+        (lambda dim, eps=1e-5: Kept(dim), {"init": {"dim": 8}}, (8,)),
+        (lambda dim, **others: Kept(others["depth"]), DEPTH, (3,)),
     ],
 )
-def test_the_size_is_found_by_its_name_and_written_as_annotated(
-    build: Callable[..., nn.Module], given: tuple[object, ...]
+def test_a_constructor_receives_size_eps_flags_and_the_arguments_of_the_user(
+    build: Callable[..., nn.Module], how: dict[str, Any], given: tuple[object, ...]
 ) -> None:
-    assert built(build).given == given
+    named = {name: value for name, value in how.items() if name != "init"}
+    made: Any = ModuleFunction(build, CallOptions(init=how.get("init", {}))).new((6,), **named)
+    assert made.given == given
+
+
+def test_an_eps_that_a_constructor_does_not_take_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
+        ModuleFunction(lambda dim: Kept(dim)).new((6,), 0.25)
 
 
 @pytest.mark.parametrize(
@@ -188,52 +213,9 @@ def test_several_axes_are_allowed_by_annotation_or_name(
     assert ModuleFunction(build).takes_several_axes == takes_several
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda dim, eps=1e-6: Kept(eps),
-        lambda dim, epsilon: Kept(epsilon),
-        lambda dim, variance_epsilon=1e-12: Kept(variance_epsilon),
-        lambda dim, e=1e-5: Kept(e),
-        lambda dim, **options: Kept(options["eps"]),
-    ],
-)
-def test_eps_has_any_name(build: Callable[..., nn.Module]) -> None:
-    assert built(build, (6,), 0.25).given == (0.25,)
-
-
-def test_flags_switch_weight_and_bias() -> None:
-    def build(dim: int, bias: bool, elementwise_affine: bool = True, scale: float = 1.0) -> Kept:
-        return Kept(bias, elementwise_affine, scale)
-
-    assert built(build, (6,), weight=True, bias=False).given == (False, True, 1.0)
-    assert built(build, (6,), weight=False, bias=False).given == (False, False, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("build", "init", "given"),
-    [
-        (lambda dim, depth: Kept(dim, depth), {"depth": 3}, (6, 3)),
-        (lambda dim, eps=1e-5: Kept(dim), {"dim": 8}, (8,)),
-        (lambda dim, **others: Kept(others["depth"]), {"depth": 3}, (3,)),
-    ],
-    ids=["another argument", "the size", "variable keywords"],
-)
-def test_arguments_of_the_user_are_passed_on(
-    build: Callable[..., nn.Module], init: dict[str, object], given: tuple[object, ...]
-) -> None:
-    made: Any = ModuleFunction(build, CallOptions(init=init)).new((6,))
-    assert made.given == given
-
-
-def test_an_eps_that_a_constructor_does_not_take_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
-        built(lambda dim: Kept(dim), (6,), 0.25)
-
-
 def test_building_does_not_change_the_random_state() -> None:
     before = torch.get_rng_state()
-    built(lambda dim: nn.Linear(dim, dim))
+    ModuleFunction(lambda dim: nn.Linear(dim, dim)).new((6,))
     assert torch.equal(torch.get_rng_state(), before)
 
 
