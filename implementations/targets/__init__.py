@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from implementations.targets.from_module import ModuleFunction
-from implementations.targets.meaning import CallOptions
 
-__all__ = ["CallOptions", "ModuleFunction"]
+__all__ = ["ModuleFunction"]
