@@ -10,8 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from implementations import Dispatch, LayerNorm, TargetError, UnsupportedError, native
-from implementations.contract import Implementation
+from implementations import (
+    Dispatch,
+    Implementation,
+    LayerNorm,
+    TargetError,
+    UnsupportedError,
+    native,
+)
 
 TABLE = Dispatch(
     {
@@ -27,30 +33,28 @@ TABLE = Dispatch(
 
 
 def chosen(table: Dispatch, x: Tensor, *axes: int, gradient: bool = True) -> str:
-    return table.choose(x, axes or (64,), gradient=gradient).name
-
-
-@pytest.mark.parametrize(
-    ("rows", "name"),
-    [(0, "two_pass"), (9, "two_pass"), (10, "welford"), (99, "welford"), (100, "one_pass")],
-)
-def test_of_the_matching_entries_the_one_with_the_most_rows_is_used(rows: int, name: str) -> None:
-    assert chosen(TABLE, torch.empty(rows, 64)) == name
+    return table.choose(x, axes or x.shape[-1:], gradient=gradient).name
 
 
 @pytest.mark.parametrize(
     ("x", "axes", "name"),
     [
-        (torch.empty(5, 64, dtype=torch.bfloat16), (64,), "two_pass_input_dtype"),
-        (torch.empty(5, 64, device="meta", dtype=torch.bfloat16), (64,), "native"),
-        (torch.empty(5, 20, 64), (64,), "one_pass"),
-        (torch.empty(64), (64,), "two_pass"),
+        # of the matching entries, the one with the most rows
+        (torch.empty(0, 64), (), "two_pass"),
+        (torch.empty(9, 64), (), "two_pass"),
+        (torch.empty(10, 64), (), "welford"),
+        (torch.empty(99, 64), (), "welford"),
+        (torch.empty(100, 64), (), "one_pass"),
+        # what makes the key
+        (torch.empty(5, 64, dtype=torch.bfloat16), (), "two_pass_input_dtype"),
+        (torch.empty(5, 64, device="meta", dtype=torch.bfloat16), (), "native"),
+        (torch.empty(5, 20, 64), (), "one_pass"),
+        (torch.empty(64), (), "two_pass"),
         (torch.empty(10, 4, 16), (4, 16), "welford"),
-        (torch.empty(5, 65), (65,), "native"),
+        (torch.empty(5, 65), (), "native"),
     ],
-    ids=["dtype", "device", "leading axes", "no leading axis", "two axes", "default"],
 )
-def test_x_and_the_normalized_axes_determine_the_key(
+def test_rows_dtype_device_and_normalized_axes_choose_the_entry(
     x: Tensor, axes: tuple[int, ...], name: str
 ) -> None:
     assert chosen(TABLE, x, *axes) == name
@@ -66,11 +70,20 @@ def test_without_a_default_a_call_that_matches_no_entry_is_refused() -> None:
         chosen(table, torch.empty(9, 64), gradient=False)
 
 
-def test_the_order_of_the_entries_does_not_matter() -> None:
-    backwards = Dispatch(dict(reversed(TABLE.entries)), default="native")
-    assert backwards == TABLE
-    assert hash(backwards) == hash(TABLE)
-    assert chosen(backwards, torch.empty(99, 64)) == "welford"
+@pytest.mark.parametrize(
+    "other",
+    [
+        Dispatch(dict(reversed(TABLE.entries)), default="native"),  # the order does not matter
+        copy.deepcopy(TABLE),
+        pickle.loads(pickle.dumps(TABLE)),
+        eval(repr(TABLE)),
+    ],
+    ids=["reversed", "copied", "pickled", "evaluated"],
+)
+def test_tables_with_the_same_entries_are_equal(other: Dispatch) -> None:
+    assert other == TABLE
+    assert hash(other) == hash(TABLE)
+    assert chosen(other, torch.empty(99, 64)) == "welford"
 
 
 def test_tables_that_choose_differently_are_not_equal() -> None:
@@ -78,12 +91,6 @@ def test_tables_that_choose_differently_are_not_equal() -> None:
     assert Dispatch(entries) != TABLE
     entries[TABLE.entries[0][0]] = native
     assert Dispatch(entries, default="native") != TABLE
-
-
-def test_a_copy_and_the_evaluated_repr_are_equal_and_choose_the_same() -> None:
-    for other in (copy.deepcopy(TABLE), pickle.loads(pickle.dumps(TABLE)), eval(repr(TABLE))):
-        assert other == TABLE
-        assert chosen(other, torch.empty(99, 64)) == "welford"
 
 
 def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
@@ -158,15 +165,6 @@ def test_the_direction_is_forward_unless_the_call_is_recorded_for_a_backward(
     with torch.set_grad_enabled(enabled):
         y = made(torch.zeros(2, 8, requires_grad=x_records))
     assert y.unique().tolist() == [value]
-
-
-def test_under_autocast_the_table_is_searched_for_the_computed_dtype(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("implementations.module.FLOAT32_UNDER_AUTOCAST", {"cpu"})
-    made = LayerNorm(8, implementation={(8, "float32", "cpu"): "two_pass"})
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert made(torch.zeros(2, 8, dtype=torch.bfloat16)).dtype == torch.float32
 
 
 def test_a_table_exports_for_any_number_of_rows_only_if_it_chooses_the_same_for_all() -> None:

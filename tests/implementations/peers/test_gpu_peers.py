@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -17,10 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from implementations import PEERS, UnsupportedError, find
-from implementations.peers import gpu, peer
 
-FOR_GPUS = ("apex", "flash_attn", "liger", "quack", "transformer_engine")
-SHAPES = [((4, 30), (30,)), ((2, 3, 5), (5,)), ((2, 3, 5), (3, 5))]
 NATIVE_DTYPE = object()  # what Transformer Engine calls float32
 
 
@@ -36,16 +35,9 @@ def liger_layer_norm(X: Tensor, W: Tensor, B: Tensor, eps: float) -> Tensor:  # 
 
 
 def layer_norm_fn(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: None = None,
-    x1: None = None,
-    weight1: None = None,
-    bias1: None = None,
-    eps: float = 1e-6,
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: None = None, eps: float = 1e-6
 ) -> Tensor:
-    assert residual is x1 is weight1 is bias1 is None
+    assert residual is None
     _is_matrix_with_vectors(x, weight, bias)
     return functional.layer_norm(x, x.shape[1:], weight, bias, eps)
 
@@ -79,16 +71,11 @@ def _backward(
 
 
 def quack_forward(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    eps: float = 1e-6,
-    return_rstd: bool = False,
-    return_mean: bool = False,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, eps: float = 1e-6, **returned: bool
 ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
     y, mean, rstd = _forward(x, weight, bias, eps)
-    assert return_rstd == return_mean
-    return (y, rstd, mean) if return_rstd else y
+    assert returned in ({}, {"return_rstd": True, "return_mean": True})
+    return (y, rstd, mean) if returned else y
 
 
 def quack_backward(
@@ -98,146 +85,107 @@ def quack_backward(
     return dx, dweight, dbias if has_bias else None
 
 
-def te_forward(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    eps: float,
-    out: None,
-    quantizer: None,
-    kind: object,
-    sm_margin: int,
-    zero_centered_gamma: bool,
-) -> list[Tensor]:
-    assert (out, quantizer, kind, sm_margin) == (None, None, NATIVE_DTYPE, 0)
-    return list(_forward(x, weight + zero_centered_gamma, bias, eps))
+def te_forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float, *fixed: object) -> list[Tensor]:
+    # no output, no quantizer, no multiprocessors left free, no 1 added to the weight
+    assert fixed == (None, None, NATIVE_DTYPE, 0, False)
+    return list(_forward(x, weight, bias, eps))
 
 
 def te_backward(
-    dy: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor,
-    sm_margin: int,
-    zero_centered_gamma: bool,
+    dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor, *fixed: object
 ) -> list[Tensor]:
-    assert sm_margin == 0
-    return list(_backward(dy, x, mean, rstd, weight + zero_centered_gamma, [True, True, True]))
+    assert fixed == (0, False)
+    return list(_backward(dy, x, mean, rstd, weight, [True, True, True]))
 
 
 STAND_INS: dict[str, dict[str, dict[str, Any]]] = {
-    "liger": {
-        "liger_kernel": {},
-        "liger_kernel.transformers": {},
-        "liger_kernel.transformers.functional": {"liger_layer_norm": liger_layer_norm},
-    },
-    "flash_attn": {
-        "flash_attn": {},
-        "flash_attn.ops": {},
-        "flash_attn.ops.triton": {},
-        "flash_attn.ops.triton.layer_norm": {"layer_norm_fn": layer_norm_fn},
-    },
+    "liger": {"liger_kernel.transformers.functional": {"liger_layer_norm": liger_layer_norm}},
+    "flash_attn": {"flash_attn.ops.triton.layer_norm": {"layer_norm_fn": layer_norm_fn}},
     "apex": {
-        "apex": {},
-        "apex.normalization": {},
         "apex.normalization.fused_layer_norm": {
             "fused_layer_norm": fused_layer_norm,
             "fused_layer_norm_affine": fused_layer_norm_affine,
         },
         "fused_layer_norm_cuda": {},
     },
-    "quack": {
-        "quack": {},
-        "quack.rmsnorm": {"layernorm_fwd": quack_forward, "layernorm_bwd": quack_backward},
-    },
+    "quack": {"quack.rmsnorm": {"layernorm_fwd": quack_forward, "layernorm_bwd": quack_backward}},
     "transformer_engine": {
-        "transformer_engine": {},
-        "transformer_engine.pytorch": {},
         "transformer_engine.pytorch.constants": {"TE_DType": {torch.float32: NATIVE_DTYPE}},
         "transformer_engine_torch": {"layernorm_fwd": te_forward, "layernorm_bwd": te_backward},
     },
 }
 
 
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return a function that replaces a package by its stand-in, and allows its peer on the CPU."""
+Put = Callable[[str], dict[str, ModuleType]]
 
-    def put(name: str) -> None:
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, on_cuda: None) -> Put:
+    """Return a function that puts the stand-in of a package in its place."""
+
+    def put(name: str) -> dict[str, ModuleType]:
+        places: dict[str, ModuleType] = {}
         for place, content in STAND_INS[name].items():
-            module = ModuleType(place)
-            for key, value in content.items():
-                setattr(module, key, value)
-            monkeypatch.setitem(sys.modules, place, module)
-        monkeypatch.setattr(peer, "_device_kind", lambda x: "cuda")
-        gpu._loaded.cache_clear()
+            for path in accumulate(place.split("."), lambda folder, name: f"{folder}.{name}"):
+                monkeypatch.setitem(sys.modules, path, places.setdefault(path, ModuleType(path)))
+            vars(places[place]).update(content)
+        return places
 
     return put
 
 
-def leaves_of(shape: tuple[int, ...], normalized: tuple[int, ...]) -> list[Tensor]:
+def leaves_of(shape: tuple[int, ...] = (4, 30), dims: int = 1) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
     return [
         torch.randn(sizes, generator=generator).requires_grad_()
-        for sizes in (shape, normalized, normalized)
+        for sizes in (shape, shape[-dims:], shape[-dims:])
     ]
 
 
-def same_as_torch(name: str, leaves: list[Tensor], normalized: tuple[int, ...], count: int) -> None:
-    """Assert torch's forward and backward, with the first ``count`` of weight and bias."""
-    x, *parameters = leaves
-    given = [*parameters[:count], None, None][:2]
-    used = [x, *parameters[:count]]
-    dy = torch.randn(x.shape[::-1]).permute(*reversed(range(x.dim())))  # not contiguous
-    results = []
-    for norm in (find(name), functional.layer_norm):
-        y = norm(x, normalized, *given, 0.25)
-        results.append([y, *torch.autograd.grad(y, used, dy, retain_graph=True)])
-        # twice, because a backward is timed repeatedly
-        again = torch.autograd.grad(y, used, dy)
-        for one, other in zip(results[-1][1:], again, strict=True):
-            assert torch.equal(one, other)
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected)
-
-
 def test_every_peer_for_gpus_has_a_stand_in() -> None:
-    assert {norm.name for norm in PEERS if norm.devices == {"cuda"}} == set(FOR_GPUS)
-    assert STAND_INS.keys() == set(FOR_GPUS)
+    assert {norm.name for norm in PEERS if norm.devices == {"cuda"}} == STAND_INS.keys()
 
 
-@pytest.mark.parametrize(("shape", "normalized"), SHAPES, ids=str)
-@pytest.mark.parametrize("name", FOR_GPUS)
-def test_arguments_are_passed_in_the_right_places(
-    name: str,
-    shape: tuple[int, ...],
-    normalized: tuple[int, ...],
-    stand_in: Callable[[str], None],
-) -> None:
-    stand_in(name)
-    same_as_torch(name, leaves_of(shape, normalized), normalized, 2)
-
-
-@pytest.mark.parametrize("name", FOR_GPUS)
-def test_x_may_have_gaps(name: str, stand_in: Callable[[str], None]) -> None:
-    stand_in(name)
-    _, weight, bias = leaves_of((4, 30), (30,))
-    wide = torch.randn(4, 60)
-    for x in (wide[:, ::2], wide[:, :30], torch.randn(30, 4).T):
-        same_as_torch(name, [x.requires_grad_(), weight, bias], (30,), 2)
-
-
-@pytest.mark.parametrize(("name", "count"), [("flash_attn", 1), ("quack", 1), ("apex", 0)])
-def test_optional_parameters_can_be_left_out(
-    name: str, count: int, stand_in: Callable[[str], None]
-) -> None:
-    stand_in(name)
-    same_as_torch(name, leaves_of((4, 30), (30,)), (30,), count)
+GAPS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: x,
+    lambda x: x.repeat(1, 2)[:, ::2],
+    lambda x: x.repeat(1, 2)[:, :30],
+    lambda x: x.T.contiguous().T,
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "dtype", "why"),
+    ("name", "shape", "dims", "given"),
+    [
+        *((name, (4, 30), 1, 2) for name in STAND_INS),
+        *((name, (2, 3, 5), 2, 2) for name in STAND_INS),
+        ("flash_attn", (4, 30), 1, 1),  # without a bias
+        ("quack", (4, 30), 1, 1),
+        ("apex", (4, 30), 1, 0),  # without a weight
+    ],
+)
+def test_arguments_are_passed_in_the_right_places(
+    name: str, shape: tuple[int, ...], dims: int, given: int, stand_in: Put
+) -> None:
+    stand_in(name)
+    x, *parameters = leaves_of(shape, dims)
+    parameters = parameters[:given]
+    dy = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))  # not contiguous
+    for lay in GAPS if len(shape) == 2 else GAPS[:1]:
+        results = []
+        for norm in (find(name), functional.layer_norm):
+            y = norm(lay(x), shape[-dims:], *[*parameters, None, None][:2], 0.25)
+            # twice, because a backward is timed repeatedly
+            first, second = (
+                torch.autograd.grad(y, [x, *parameters], dy, retain_graph=True) for _ in range(2)
+            )
+            assert all(map(torch.equal, first, second))
+            results.append([y, *first])
+        torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "dtype", "why"),
     [
         ("liger", 1, torch.float32, "liger-kernel needs a bias"),
         ("liger", 0, torch.float32, "liger-kernel needs a weight"),
@@ -245,44 +193,57 @@ def test_optional_parameters_can_be_left_out(
         ("quack", 0, torch.float32, "quack-kernels needs a weight"),
         ("transformer_engine", 1, torch.float32, "transformer-engine needs a bias"),
         ("apex", 1, torch.float32, "apex takes a weight and a bias, or neither"),
-        *(
-            (name, 2, torch.float16, r"weight of float32, not float16")
-            for name in ("quack", "transformer_engine", "apex")
-        ),
+        ("quack", 2, torch.float16, "weight of float32, not float16"),
+        ("transformer_engine", 2, torch.float16, "weight of float32, not float16"),
+        ("apex", 2, torch.float16, "weight of float32, not float16"),
     ],
 )
 def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
-    name: str, count: int, dtype: torch.dtype, why: str, stand_in: Callable[[str], None]
+    name: str, given: int, dtype: torch.dtype, why: str, stand_in: Put
 ) -> None:
     stand_in(name)
-    x, *parameters = leaves_of((4, 30), (30,))
+    x, *parameters = leaves_of()
     with pytest.raises(UnsupportedError, match=why):
-        find(name)(x, (30,), *(parameter.to(dtype) for parameter in parameters[:count]))
+        find(name)(x, (30,), *(parameter.to(dtype) for parameter in parameters[:given]))
 
 
 def test_without_a_gradient_quack_returns_no_statistics(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    stand_in: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in("quack")
     options: list[dict[str, bool]] = []
 
     def forward(x: Tensor, *parameters: Any, **named: bool) -> Tensor:
         options.append(named)
         return x.clone()
 
-    monkeypatch.setattr(sys.modules["quack.rmsnorm"], "layernorm_fwd", forward)
-    x, weight, bias = (leaf.detach() for leaf in leaves_of((4, 30), (30,)))
+    monkeypatch.setattr(stand_in("quack")["quack.rmsnorm"], "layernorm_fwd", forward)
+    x, weight, bias = (leaf.detach() for leaf in leaves_of())
     # float32 parameters are accepted for every dtype of x
     assert find("quack")(x.bfloat16(), (30,), weight, bias).dtype == torch.bfloat16
     assert options == [{}]
 
 
-def test_apex_without_its_extension_is_unsupported(
-    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "absent", "why"),
+    [
+        # like the other apex on PyPI
+        (
+            "apex",
+            "apex.normalization.fused_layer_norm",
+            r"apex cannot be imported .*apex\.normalization",
+        ),
+        ("apex", "fused_layer_norm_cuda", r"apex cannot be imported .*fused_layer_norm_cuda"),
+        ("quack", "layernorm_bwd", r"no quack\.rmsnorm\.layernorm_bwd: pip install -U"),
+    ],
+)
+def test_a_package_without_a_needed_part_is_refused(
+    name: str, absent: str, why: str, stand_in: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in("apex")
-    monkeypatch.setitem(sys.modules, "fused_layer_norm_cuda", None)
-    monkeypatch.setattr(peer.Package, "is_installed", True)
-    x, weight, bias = leaves_of((4, 30), (30,))
-    with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*fused_layer_norm_cuda"):
-        find("apex")(x, (30,), weight, bias)
+    places = stand_in(name)
+    places[name].__spec__ = ModuleSpec(name, None)  # it is installed
+    if absent in places:
+        monkeypatch.setitem(sys.modules, absent, None)
+    else:
+        monkeypatch.delattr(places["quack.rmsnorm"], absent)
+    with pytest.raises(UnsupportedError, match=why):
+        find(name)(torch.zeros(4, 30), (30,), torch.ones(30), torch.zeros(30))

@@ -6,200 +6,107 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
-from factories.fake_device import LocalFleet
+from factories.commanding import call
 from torch import Tensor
 from torch.nn import functional
 
-from harness.cases import Grid, Sweep
-from harness.cli import main
-from harness.measure.environment import read_environment
-from harness.records import (
-    Allocation,
-    Autograd,
-    Budget,
-    Case,
-    Measurement,
-    Mode,
-    Status,
-    WarningKind,
-)
-from harness.run.attempt import attempt
-from harness.run.case import CaseRunner
-from harness.run.integrity import Trusted
-from harness.run.session import plan
-from harness.run.timing import refusal
+from harness.cases import Grid, Sweep, expand
+from harness.records import Autograd, Status
+from harness.store import read
+from harness.verify import verify_case
 from implementations import PEERS, Implementation, Reduction, UnsupportedError, find
-from implementations.peers import PACKAGES, gpu, numba, onnxruntime, openvino, xla
-from implementations.peers.peer import Package, environment
+from implementations.peers import PACKAGES
 
 ON_CPU = [peer for peer in PEERS if "cpu" in peer.devices]
-CACHES = (
-    xla._runtime,
-    xla._forward,
-    xla._backward,
-    numba._compiled,
-    onnxruntime._session,
-    openvino._runtime,
-    openvino._request,
-    gpu._loaded,
-)
-
 every_peer = pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.module)
 
 
-def package_of(peer: Implementation) -> Package:
+def package_of(peer: Implementation) -> Any:
     return next(package for package in PACKAGES if (package.module,) == peer.requires)
-
-
-def installed(name: str) -> Implementation:
-    """Return a peer, or skip the test where its package is not installed."""
-    peer = find(name)
-    if not package_of(peer).is_installed:
-        pytest.skip(f"{name} is not installed")
-    return peer
 
 
 def tensors(
     shape: tuple[int, ...] = (6, 32), dims: int = 1, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
-    x, weight, bias = (
-        torch.randn(sizes, generator=generator).to(dtype)
-        for sizes in (shape, shape[-dims:], shape[-dims:])
-    )
-    return x, weight, bias
+    sizes = (shape, shape[-dims:], shape[-dims:])
+    return [torch.randn(size, generator=generator).to(dtype) for size in sizes]
+
+
+Put = Callable[..., None]
 
 
 @pytest.fixture
-def forgetful() -> Iterator[None]:
-    """Clear the caches of peers before and after the test."""
-    for cache in CACHES:
-        cache.cache_clear()
-    yield
-    for cache in CACHES:
-        cache.cache_clear()
+def put(monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Return a function that puts a fake module in the place of an installed one."""
 
+    def put(name: str, **content: object) -> None:
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    return put
 
 
 # --- the list ------------------------------------------------------------------------------------
 
 
 def test_the_list_shows_what_peers_need() -> None:
-    output = CliRunner().invoke(main, ["list", "implementations", "--json"]).output
-    listed = json.loads(output)["implementations"]
+    listed = json.loads(call("list", "implementations", "--json").output)["implementations"]
     assert "needs apex, not installed" in listed["apex"]
     assert listed["apex"].endswith("(CUDA only)")
-    assert "needs numpy" in listed["numpy"]
     assert "not installed" not in listed["numpy"]
 
 
-def test_the_versions_of_peers_are_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.measure import environment as module
-
-    monkeypatch.setattr(module, "_version", lambda package: f"1 of {package}")
-    found = dict(read_environment().packages)
-    assert found["flash-attn"] == "1 of flash-attn"
-    assert {name for package in PACKAGES for name in package.distributions} <= found.keys()
-
-
 def test_a_sweep_includes_only_peers_that_run_on_the_device() -> None:
-    fleet = LocalFleet()
-    fleet.info = replace(
-        fleet.info,
-        peers={norm.name: norm.devices for norm in PEERS},
-        unavailable={},
-        device_counts={"cpu": 1, "cuda": 1},
+    grid = Grid(implementations=("peers",), devices=("cpu", "cuda"), shapes=((4, 8),))
+    planned = expand(
+        Sweep(grids=(grid,)),
+        implementations={"native": {"cpu", "cuda"}},
+        devices={"cpu": None, "cuda": None},
+        peers={peer.name: peer.devices for peer in PEERS},
     )
-    grid = Grid(implementations=("native", "peers"), devices=("cpu", "cuda"), shapes=((4, 8),))
-    cases = [case.case for case in plan(Sweep(grids=(grid,)), fleet)]
-    of_device = {
-        kind: [case.implementation for case in cases if case.device == kind]
-        for kind in ("cpu", "cuda")
-    }
-    for kind, names in of_device.items():
-        assert names == ["native", *(norm.name for norm in PEERS if kind in norm.devices)]
-        assert len(names) > 4
+    found = {(case.case.device, case.case.implementation) for case in planned}
+    assert found == {(kind, peer.name) for peer in PEERS for kind in peer.devices}
 
 
-# --- packages ------------------------------------------------------------------------------------
-
-
-@every_package
-def test_a_missing_package_is_reported_with_its_install_command(
-    package: Package, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package.module, None)  # makes its import fail
-    with pytest.raises(UnsupportedError) as caught:
-        package.load()
-    assert str(caught.value) == f"needs {package.distributions[0]}: {package.install}"
-    assert "pip install" in package.install or "https://" in package.install
-
-
-@pytest.mark.usefixtures("forgetful")
-@pytest.mark.parametrize("peer", ON_CPU, ids=lambda norm: norm.name)
-def test_a_peer_whose_package_is_missing_is_unsupported(
-    peer: Implementation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = package_of(peer)
-    runner = CaseRunner("here", Allocation.DEFAULT, Trusted())  # which itself imports NumPy
-    # and its submodules, which an earlier test may have imported
-    for name in [
-        package.module,
-        *(module for module in sys.modules if module.startswith(f"{package.module}.")),
-    ]:
-        monkeypatch.setitem(sys.modules, name, None)
-    case = Case(implementation=peer.name, shape=(4, 8))
-    record = runner.run(case, [], Budget())
-    assert record.status is Status.UNSUPPORTED
-    assert record.reason == f"needs {package.distributions[0]}: {package.install}"
-
-
-def test_another_package_of_the_same_name_is_refused(
+def test_a_peer_outside_torch_has_no_compiled_mode(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "apex.py").write_text("")  # like the other apex on PyPI, without apex.normalization
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "apex", None)  # monkeypatch removes the import after the test
-    monkeypatch.delitem(sys.modules, "apex")
-    package = package_of(find("apex"))
-    with pytest.raises(UnsupportedError, match=r"apex cannot be imported .*apex\.normalization"):
-        package.load("apex.normalization")
+    monkeypatch.chdir(tmp_path)
+    one = ("--shape", "4x8", "--mode", "compiled", "--measure", "errors", "--out", "mine.parquet")
+    assert call("run", "-i", "numpy", *one).exit_code == 3
+    (record,) = read("mine.parquet").records
+    assert (record.status, "compile" in record.reason) == (Status.UNSUPPORTED, True)
 
 
-def test_a_version_without_a_needed_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "quack.rmsnorm", ModuleType("quack.rmsnorm"))
-    monkeypatch.setitem(sys.modules, "quack", ModuleType("quack"))
-    package = package_of(find("quack"))
-    with pytest.raises(UnsupportedError, match=r"no quack\.rmsnorm\.layernorm_bwd: pip install -U"):
-        package.load("quack.rmsnorm", "layernorm_bwd")
+# --- refusals ------------------------------------------------------------------------------------
 
 
-def test_an_environment_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LNB_SET", "old")
-    monkeypatch.delenv("LNB_UNSET", raising=False)
-    with environment("LNB_SET", "new"), environment("LNB_UNSET", "new"):
-        assert os.environ["LNB_SET"] == os.environ["LNB_UNSET"] == "new"
-    assert os.environ["LNB_SET"] == "old"
-    assert "LNB_UNSET" not in os.environ
-
-
-# --- support -------------------------------------------------------------------------------------
+@every_peer
+def test_a_peer_whose_package_is_missing_is_refused_with_the_install_command(
+    peer: Implementation, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if peer not in ON_CPU:
+        request.getfixturevalue("on_cuda")
+    package = package_of(peer)
+    # and its submodules, which an earlier test may have imported
+    inside = [module for module in sys.modules if module.startswith(f"{package.module}.")]
+    for name in (package.module, *inside):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UnsupportedError) as caught, torch.no_grad():
+        peer(torch.zeros(4, 8), (8,), torch.ones(8), torch.zeros(8))
+    assert str(caught.value) == f"needs {package.distributions[0]}: {package.install}"
+    assert "pip install" in package.install or "https://" in package.install
 
 
 @pytest.mark.parametrize(
@@ -208,11 +115,7 @@ def test_an_environment_variable_is_restored(monkeypatch: pytest.MonkeyPatch) ->
         ("liger", {}, "liger-kernel runs on cuda, x is on cpu"),
         ("numpy", {"x": torch.zeros(2, 4, dtype=torch.bfloat16)}, "numpy does not take bfloat16"),
         ("onnxruntime", {"weight": None}, "onnxruntime needs a weight"),
-        (
-            "openvino",
-            {"bias": torch.zeros(4, dtype=torch.float64)},
-            "openvino takes a bias of float32, not float64",
-        ),
+        ("openvino", {"bias": torch.zeros(4).double()}, "takes a bias of float32, not float64"),
         ("numba", {"x": torch.zeros(2, 4, requires_grad=True)}, "numba has no gradient"),
         ("numpy", {"weight": torch.ones(4, requires_grad=True)}, "numpy has no gradient"),
     ],
@@ -221,12 +124,12 @@ def test_an_unsupported_call_is_refused(
     name: str, given: dict[str, Tensor | None], why: str
 ) -> None:
     supported: dict[str, Any] = {"x": torch.zeros(2, 4), "weight": torch.ones(4), "bias": None}
-    call = {**supported, **given}
+    x, weight, bias = (supported | given).values()
     with pytest.raises(UnsupportedError, match=why):
-        find(name)(call["x"], (4,), call["weight"], call["bias"])
+        find(name)(x, (4,), weight, bias)
     if "gradient" in why:
         with torch.no_grad():
-            find("numpy")(call["x"], (4,), call["weight"], call["bias"])
+            find("numpy")(x, (4,), weight, bias)
 
 
 @every_peer
@@ -237,179 +140,216 @@ def test_mismatched_shapes_are_reported_before_all_other_problems(peer: Implemen
         peer(torch.zeros(2, 4), (4,), torch.ones(1))
 
 
-def test_a_peer_outside_torch_has_no_compiled_mode_and_no_memory_count() -> None:
-    numpy = find("numpy")
-    assert numpy.outside_torch
-    compiled = Case(implementation="numpy", shape=(4, 8), mode=Mode.COMPILED)
-    assert "compile" in str(refusal(numpy, compiled))
-    case = Case(implementation="numpy", shape=(4, 8))
-    record = CaseRunner("here", Allocation.DEFAULT).run(case, [Measurement.MEMORY], Budget())
-    assert (record.status, record.memory) == (Status.OK, None)
-    assert [warning.kind for warning in record.warnings] == [WarningKind.MEMORY_NOT_COUNTED]
+# --- settings, with fake packages ----------------------------------------------------------------
 
 
-class FakeNumba(ModuleType):
-    """Compiles nothing, and accepts up to four threads."""
+def test_numba_uses_as_many_threads_as_torch_and_reads_its_memory(put: Put) -> None:
+    calls: list[object] = []
+    addresses: list[int] = []
 
-    prange = range
+    def njit(*, parallel: bool) -> Callable[[Any], Any]:
+        def compiled(function: Any) -> Any:
+            def loops(x: Any, *rest: Any) -> None:
+                addresses.append(x.ctypes.data)
+                function(x, *rest)
 
-    def __init__(self) -> None:
-        super().__init__("numba")
-        self.calls: list[object] = []
+            return loops
 
-    def njit(self, *, parallel: bool) -> Callable[[Any], Any]:
-        self.calls.append(parallel)
-        return lambda function: function
+        calls.append(parallel)
+        return compiled
 
-    def set_num_threads(self, count: int) -> None:
+    def set_num_threads(count: int) -> None:
         if count > 4:
             raise ValueError("The number of threads must be between 1 and 4")
-        self.calls.append(count)
+        calls.append(count)
 
-
-@pytest.mark.usefixtures("forgetful", "one_thread")
-def test_numba_uses_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeNumba()
-    monkeypatch.setitem(sys.modules, "numba", fake)
+    put("numba", njit=njit, set_num_threads=set_num_threads, prange=range)
     x, weight, bias = tensors()
     expected = functional.layer_norm(x, (32,), weight, bias)
-    torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
-    assert fake.calls == [False]
-    torch.set_num_threads(2)
-    torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
-    assert fake.calls == [False, True, 2]
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
+    assert (calls, addresses) == ([False, True, 2], [x.data_ptr()] * 2)
     torch.set_num_threads(5)
     with pytest.raises(UnsupportedError, match=r"numba was started with fewer threads: .* 1 and 4"):
         find("numba")(x, (32,), weight, bias)
 
 
-@pytest.mark.usefixtures("forgetful", "one_thread")
 @pytest.mark.parametrize("default", ["cpu", "gpu"])
 def test_jax_is_started_on_the_cpu_with_as_many_threads_as_torch(
-    default: str, monkeypatch: pytest.MonkeyPatch
+    default: str, monkeypatch: pytest.MonkeyPatch, put: Put
 ) -> None:
-    fake, seen = ModuleType("jax"), {}
-    found = {
-        "enable_x64": None,
-        "config": SimpleNamespace(update=seen.__setitem__),
-        "devices": lambda kind: [seen.setdefault(kind, os.environ.get("NPROC"))],
-        "default_backend": lambda: default,
-    }
-    for name, value in found.items():
-        setattr(fake, name, value)
-    monkeypatch.setitem(sys.modules, "jax", fake)
+    seen: dict[str, Any] = {}
+
+    @contextmanager
+    def default_device(device: str) -> Iterator[None]:
+        seen["device"] = device
+        yield
+
+    def jit(function: Any, static_argnums: int) -> Any:
+        def run(*arguments: Any) -> Any:
+            seen["y"] = function(*arguments)
+            return SimpleNamespace(block_until_ready=lambda: seen["y"])
+
+        return run
+
+    put(
+        "jax",
+        config=SimpleNamespace(update=seen.__setitem__),
+        devices=lambda kind: [seen.setdefault(kind, os.environ.get("NPROC"))],
+        default_backend=lambda: default,
+        default_device=default_device,
+        enable_x64=lambda wanted: nullcontext(),
+        jit=jit,
+        numpy=np,
+        lax=SimpleNamespace(rsqrt=lambda value: 1 / np.sqrt(value)),
+    )
     monkeypatch.setenv("NPROC", "64")
-    runtime = xla._runtime()
-    assert seen == {"jax_cpu_enable_async_dispatch": False, "cpu": "1"}
+    x, weight, bias = tensors()
+    y = find("jax")(x, (32,), weight, bias)
+    torch.testing.assert_close(y, functional.layer_norm(x, (32,), weight, bias))
+    assert y.data_ptr() == seen.pop("y").ctypes.data  # torch reads the memory that jax wrote
+    chosen = {} if default == "cpu" else {"device": "1"}
+    assert seen == {"jax_cpu_enable_async_dispatch": False, "cpu": "1", **chosen}
     assert os.environ["NPROC"] == "64"
-    assert runtime.threads == 1
-    assert runtime.device == (None if default == "cpu" else "1")
+    torch.set_num_threads(2)
+    with pytest.raises(UnsupportedError, match=r"1 threads.* 2"):
+        find("jax")(x, (32,), weight, bias)
 
 
-class FakeOperation:
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
+OPENVINO = """
+import os
+from types import SimpleNamespace
+
+in_ci, seen, Type = os.environ.get("CI"), {}, SimpleNamespace(f64="f64", i64="i64")
+
+def Tensor(array, shared_memory):
+    return array.ctypes.data
+
+def Model(results, inputs):
+    return results, inputs
+
+class Core:
+    def compile_model(self, model, device, settings):
+        seen.update(model=model, device=device, settings=settings)
+        return SimpleNamespace(create_infer_request=lambda: SimpleNamespace(
+            set_input_tensor=seen.__setitem__,
+            set_output_tensor=lambda address: seen.update(y=address),
+            infer=lambda: None,
+        ))
+"""
+OPSET = """
+def operation(name):
+    return lambda *arguments, **named: (name, *arguments)
+
+parameter, constant, mvn, multiply = map(operation, ("parameter", "constant", "mvn", "multiply"))
+add = None
+"""
 
 
-@pytest.mark.usefixtures("forgetful")
 @pytest.mark.parametrize(("threads", "streams"), [(1, 0), (4, 1)])
-def test_openvino_receives_the_number_of_threads_and_the_precision(
+def test_openvino_receives_the_threads_the_precision_and_the_memory_of_torch(
     threads: int, streams: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "openvino.py").write_text("import os\nin_ci = os.environ.get('CI')\n")
+    for name, source in (("__init__", OPENVINO), ("opset13", OPSET)):
+        path = tmp_path / "openvino" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "openvino", None)  # monkeypatch removes the import
-    monkeypatch.delitem(sys.modules, "openvino")
-    fake = openvino._runtime()
+    for name in ("openvino", "openvino.opset13"):
+        monkeypatch.setitem(sys.modules, name, None)  # monkeypatch removes the import
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delenv("CI", raising=False)
+    torch.set_num_threads(threads)
+    x, weight, _ = tensors((2, 3, 4), 2, torch.float64)
+    y = find("openvino")(x, (3, 4), weight)
+    fake = sys.modules["openvino"]
     assert fake.in_ci == "true"  # it sends no message home
-    settings: dict[str, Any] = {}
-
-    def compile_model(model: object, device: str, given: dict[str, Any]) -> Any:
-        settings.update(given)
-        return SimpleNamespace(create_infer_request=lambda: model)
-
-    fake.Core = lambda: SimpleNamespace(compile_model=compile_model)
-    fake.Type = SimpleNamespace(f64="f64", i64="i64")
-    fake.Model = FakeOperation
-    operations = ModuleType("openvino.opset13")
-    for name in ("constant", "mvn", "multiply", "add"):
-        setattr(operations, name, FakeOperation)
-    setattr(operations, "parameter", lambda shape, kind, name="": (shape, kind))  # noqa: B010
-    monkeypatch.setitem(sys.modules, "openvino.opset13", operations)
-    model = openvino._request(torch.float64, (2, 3, 4), 2, (True, False), 1e-5, threads)
-    assert settings == {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "NUM_STREAMS": streams,
-        "INFERENCE_NUM_THREADS": threads,
-    }
-    (multiply,), inputs = model.arguments
-    assert inputs == [([2, 3, 4], "f64"), ([3, 4], "f64")]
-    assert multiply.arguments[0].arguments[2:] == (True, 1e-5, "INSIDE_SQRT")
-    assert multiply.arguments[0].arguments[1].arguments == ([-2, -1], "i64")
-
-
-@pytest.mark.usefixtures("forgetful")
-def test_onnxruntime_receives_the_number_of_threads_and_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    options = SimpleNamespace(entries={})
-    options.add_session_config_entry = options.entries.__setitem__
-    runtime, onnx, helper = (ModuleType(name) for name in ("onnxruntime", "onnx", "onnx.helper"))
-    given = {
-        runtime: {
-            "SessionOptions": lambda: options,
-            "InferenceSession": lambda model, options, providers: (model, options, providers),
+    assert "CI" not in os.environ
+    inputs = [("parameter", [2, 3, 4], "f64"), ("parameter", [3, 4], "f64")]
+    axes = ("constant", [-2, -1], "i64")
+    normalised = ("mvn", inputs[0], axes, True, 1e-5, "INSIDE_SQRT")
+    assert fake.seen == {
+        "model": ([("multiply", normalised, inputs[1])], inputs),
+        "device": "CPU",
+        "settings": {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "NUM_STREAMS": streams,
+            "INFERENCE_NUM_THREADS": threads,
         },
-        helper: {
-            "make_tensor_value_info": lambda name, kind, sizes: SimpleNamespace(
-                name=name, kind=kind, sizes=sizes
-            ),
-            "make_node": lambda *arguments, **attributes: (arguments, attributes),
-            "make_graph": lambda nodes, name, inputs, outputs: nodes,
-            "make_opsetid": lambda domain, version: version,
-            "make_model": lambda graph, opset_imports, ir_version: SimpleNamespace(
-                SerializeToString=lambda: (graph, opset_imports)
-            ),
-        },
+        0: x.data_ptr(),
+        1: weight.data_ptr(),
+        "y": y.data_ptr(),
     }
-    for module, found in given.items():
-        for name, value in found.items():
-            setattr(module, name, value)
-    for module in (runtime, onnx, helper):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    (nodes, opsets), used, providers = onnxruntime._session(torch.float32, 3, 2, True, 0.5, 4)
-    assert nodes == [
-        (("LayerNormalization", ["x", "weight", "bias"], ["y"]), {"axis": -2, "epsilon": 0.5})
-    ]
-    assert (opsets, providers) == ([17], ["CPUExecutionProvider"])
-    assert (used.intra_op_num_threads, used.inter_op_num_threads) == (4, 1)
-    assert used.entries == {"session.intra_op.allow_spinning": "0"}
+
+
+def test_onnxruntime_receives_the_threads_the_model_and_the_memory_of_torch(put: Put) -> None:
+    seen: dict[str, Any] = {}
+
+    def session(model: object, options: Any, providers: list[str]) -> Any:
+        seen.update(model=model, providers=providers, options=vars(options))
+        return SimpleNamespace(io_binding=lambda: binding, run_with_iobinding=lambda _: None)
+
+    def bind(name: str, *where: object) -> None:
+        seen[name] = where
+
+    def make_model(graph: object, opset_imports: list[int], ir_version: int) -> Any:
+        return SimpleNamespace(SerializeToString=lambda: (graph, opset_imports))
+
+    binding = SimpleNamespace(bind_input=bind, bind_output=bind)
+    entries: dict[str, str] = {}
+    options = SimpleNamespace(add_session_config_entry=entries.__setitem__)
+    put("onnxruntime", SessionOptions=lambda: options, InferenceSession=session)
+    put("onnx")
+    put(
+        "onnx.helper",
+        make_tensor_value_info=lambda name, kind, sizes: SimpleNamespace(name=name),
+        make_node=lambda *arguments, **attributes: (arguments, attributes),
+        make_graph=lambda nodes, name, inputs, outputs: nodes,
+        make_opsetid=lambda domain, version: version,
+        make_model=make_model,
+    )
+    torch.set_num_threads(4)
+    x, weight, bias = tensors((2, 3, 4), 2, torch.bfloat16)
+    y = find("onnxruntime")(x, (3, 4), weight, bias, 0.5)
+    node = ("LayerNormalization", ["x", "weight", "bias"], ["y"]), {"axis": -2, "epsilon": 0.5}
+    assert (seen["model"], seen["providers"]) == (([node], [17]), ["CPUExecutionProvider"])
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (4, 1)
+    assert entries == {"session.intra_op.allow_spinning": "0"}
+    for name, tensor in {"x": x, "weight": weight, "bias": bias, "y": y}.items():
+        assert seen[name] == ("cpu", 0, 16, list(tensor.shape), tensor.data_ptr())
+
+
+# --- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 def test_numpy_has_trees_only_along_the_axis_of_the_smallest_stride(layout: str) -> None:
+    axes = {
+        "distribution": "constant",
+        "layout": layout,
+        "autograd": Autograd.INFERENCE_MODE,
+    }
     numpy = find("numpy")
-    case = Case(
-        implementation="numpy",
-        shape=(32, 4125),
-        distribution="constant",
-        layout=layout,
-        autograd=Autograd.INFERENCE_MODE,
-    )
-    assert attempt(numpy, case).status is Status.OK
+    assert verify_case(numpy, (32, 4125), **axes).status is Status.OK
     # in a transposed x its running sums reach 29 times the bound of trees
-    trees = attempt(replace(numpy, reduction=Reduction.TREE), case)
+    trees = verify_case(replace(numpy, reduction=Reduction.TREE), (32, 4125), **axes)
     assert trees.status is (Status.OK if layout == "contiguous" else Status.INACCURATE)
 
 
-@pytest.mark.usefixtures("one_thread")
+def installed(name: str) -> Implementation:
+    """Return a peer, or skip the test where its package is not installed."""
+    if not package_of(find(name)).is_installed:
+        pytest.skip(f"{name} is not installed")
+    return find(name)
+
+
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize(
     ("name", "dtype"), [(norm.name, dtype) for norm in ON_CPU for dtype in sorted(norm.dtypes)]
 )
 def test_an_installed_peer_returns_the_result_of_torch(name: str, dtype: str, dims: int) -> None:
-    peer = installed(name)
-    kind = getattr(torch, dtype)
+    peer, kind = installed(name), getattr(torch, dtype)
     x, weight, bias = tensors((4, 3, 10), dims, kind)
     with torch.no_grad():
         y = peer(x, x.shape[-dims:], weight, bias, 0.25)
@@ -420,7 +360,6 @@ def test_an_installed_peer_returns_the_result_of_torch(name: str, dtype: str, di
     assert float((y.double() - exact).abs().max()) <= allowed
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", [norm.name for norm in ON_CPU if not norm.forward_only])
 def test_an_installed_peer_returns_the_gradients_of_torch(name: str) -> None:
     peer = installed(name)
@@ -431,45 +370,3 @@ def test_an_installed_peer_returns_the_gradients_of_torch(name: str) -> None:
         for norm in (peer, functional.layer_norm)
     )
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_jax_keeps_the_threads_it_was_started_with() -> None:
-    jax = installed("jax")
-    x, weight, bias = tensors()
-    jax(x, (32,), weight, bias)
-    torch.set_num_threads(2)
-    with pytest.raises(UnsupportedError, match=r"1 threads.* 2"):
-        jax(x, (32,), weight, bias)
-
-
-# --- memory is shared ----------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_torch_reads_the_memory_that_jax_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    jax = installed("jax")
-    written: list[Any] = []
-    shared: Callable[[Any], Tensor] = xla.from_dlpack
-
-    def remember(array: Any) -> Tensor:
-        written.append(array)
-        return shared(array)
-
-    monkeypatch.setattr(xla, "from_dlpack", remember)
-    y = jax(tensors()[0], (32,))
-    assert y.data_ptr() == written[0].unsafe_buffer_pointer()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_openvino_reads_and_writes_the_memory_of_torch(dtype: torch.dtype) -> None:
-    installed("openvino")
-    x = torch.ones(3, 4, dtype=dtype)
-    assert openvino._shared(x).data.__array_interface__["data"][0] == x.data_ptr()
-
-
-def test_onnxruntime_and_numba_read_the_memory_of_torch() -> None:
-    x = torch.ones(3, 4, dtype=torch.bfloat16)
-    assert onnxruntime._where(x) == ("cpu", 0, 16, [3, 4], x.data_ptr())
-    x = torch.ones(2, 3, 4)
-    assert numba._matrix(x, 12).__array_interface__["data"][0] == x.data_ptr()

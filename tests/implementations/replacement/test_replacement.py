@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,87 +14,175 @@ import torch
 from factories.foreign_norms import (
     HIDDEN,
     LEFT,
+    RIGHT,
     BrokenNorm,
+    Float32Norm,
     FormatNorm,
     GammaBetaNorm,
     HolderNorm,
-    Outer,
+    NoParametersNorm,
     PlainNorm,
+    RenamingNorm,
     TrainingNorm,
     WiderNorm,
+    WrapperNorm,
     built,
+    plain,
 )
 from factories.golden import assert_golden
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize
 
-from implementations import LayerNorm, TargetError, find, native, replace_layer_norms
+from implementations import (
+    LayerNorm,
+    TargetError,
+    UnsupportedError,
+    find,
+    native,
+    replace_layer_norms,
+)
+
+by_class = pytest.mark.parametrize("kind", [nn.LayerNorm, *RIGHT], ids=lambda kind: kind.__name__)
+torch_or_foreign = pytest.mark.parametrize("kind", [nn.LayerNorm, GammaBetaNorm])
+
+
+def normal(*shape: int, seed: int = 8) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def model() -> nn.Sequential:
     torch.manual_seed(7)
-    return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Sequential(nn.LayerNorm(8)))
+    return nn.Sequential(
+        nn.Linear(HIDDEN, HIDDEN), nn.LayerNorm(HIDDEN), nn.Sequential(nn.LayerNorm(HIDDEN))
+    )
 
 
-def normal(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(8))
+def counted(module: nn.Module) -> list[tuple[int, ...]]:
+    """Replace the LayerNorms by one that appends its normalized shape to the returned list."""
+    shapes: list[tuple[int, ...]] = []
+
+    def layer_norm(x: Tensor, shape: Any, *rest: Any) -> Tensor:
+        shapes.append(tuple(shape))
+        return native(x, shape, *rest)
+
+    counting = replace(native, name="counting", function=layer_norm)
+    assert replace_layer_norms(module, counting).changed
+    return shapes
 
 
-# --- what is changed -----------------------------------------------------------------------------
+# --- a module ------------------------------------------------------------------------------------
 
 
-def test_every_layer_norm_runs_the_implementation_and_the_rest_is_unchanged() -> None:
-    made = model()
-    objects = list(map(id, [*made.modules(), *made.parameters()]))
-    before = made(normal(5, 8))
-    for name in ("welford", "two_pass"):  # the second time, it is a drop-in already
-        report = replace_layer_norms(made, name)
-        assert (report.changed, report.left) == (("1", "2.0"), ())
-        assert made[1].implementation is made[2][0].implementation is find(name)
-        # two LayerNorms of values near one: a few roundings
-        torch.testing.assert_close(made(normal(5, 8)), before, rtol=1e-5, atol=1e-5)
-    assert list(map(id, [*made.modules(), *made.parameters()])) == objects
-    report = replace_layer_norms(made, "two_pass")
-    assert (report.changed, [name for name, _ in report.left]) == ((), ["1", "2.0"])
+@by_class
+def test_results_and_gradients_stay_the_same(kind: type[nn.Module]) -> None:
+    made = built(kind)
+    changed = copy.deepcopy(made)
+    shapes = counted(changed)
+    assert isinstance(changed, LayerNorm)
+    assert isinstance(changed, kind)
+    assert "implementation=counting" in repr(changed)
+    found = []
+    for module in (made, changed):
+        # the variance is about the largest eps among the classes, so that eps matters
+        x = (0.03 * normal(4, 2, HIDDEN)).requires_grad_()
+        y = module(x)
+        (y * normal(4, 2, HIDDEN, seed=9)).sum().backward()
+        found.append([y, x.grad, *(parameter.grad for parameter in module.parameters())])
+    # a few roundings in float32, of gradients that 1 / sigma makes 30 times as large
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-4)
+    assert shapes == [tuple(changed.normalized_shape)]
 
 
-def test_mode_dtype_eps_and_frozen_parameters_are_kept() -> None:
-    made = nn.Sequential(nn.LayerNorm((3, 8), eps=1e-3, bias=False, dtype=torch.float64)).eval()
-    made[0].weight.requires_grad_(False)
+@by_class
+def test_tensors_hooks_mode_and_random_state_are_unchanged(kind: type[nn.Module]) -> None:
+    made = built(kind).eval()
+    made.register_forward_hook(lambda *arguments: pytest.fail("the hook was run"))
+
+    def objects() -> list[int]:
+        return list(map(id, [*made.modules(), *made.parameters(), *made.buffers()]))
+
+    before, keys, random_state = objects(), list(made.state_dict()), torch.get_rng_state()
+    assert replace_layer_norms(made, "two_pass").changed
+    assert (objects(), list(made.state_dict())) == (before, keys)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert not made.training
+    assert {parameter.grad for parameter in made.parameters()} <= {None}
+
+
+@by_class
+def test_it_can_be_copied_pickled_and_replaced_again(kind: type[nn.Module]) -> None:
+    made = built(kind)
     replace_layer_norms(made, "two_pass")
-    assert isinstance(made[0], LayerNorm)
-    assert (made[0].normalized_shape, made[0].eps, made[0].bias) == ((3, 8), 1e-3, None)
-    assert made[0].weight.dtype == torch.float64
-    assert not made[0].training
-    assert not made[0].weight.requires_grad
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert type(copied) is type(made)
+        assert torch.equal(copied(normal(3, 2, HIDDEN)), made(normal(3, 2, HIDDEN)))
+        assert replace_layer_norms(copied, "welford").changed == ("",)
+        assert (type(copied), copied.implementation) == (type(made), find("welford"))
+        assert replace_layer_norms(copied, "welford").left == (("", "already runs welford"),)
 
 
-def test_a_module_used_at_two_places_stays_one_and_is_named_twice() -> None:
-    shared = nn.LayerNorm(8)
-    made = nn.ModuleDict({"first": shared, "second": shared})
-    report = replace_layer_norms(made, "two_pass")
-    assert report.changed == ("first", "second")
-    assert made["first"] is made["second"] is shared
-    assert isinstance(shared, LayerNorm)
+def test_shape_eps_and_parameters_are_those_of_the_module() -> None:
+    made = nn.Sequential(*map(built, (GammaBetaNorm, HolderNorm, NoParametersNorm)))
+    made.append(nn.LayerNorm((3, 8), eps=1e-3, bias=False, dtype=torch.float64))
+    made[3].weight.requires_grad_(False)
+    replace_layer_norms(made, "two_pass")
+    assert [norm.eps for norm in made] == [1e-12, 1e-5, 1e-6, 1e-3]
+    assert [norm.normalized_shape for norm in made] == [(8,), (8,), (8,), (3, 8)]
+    assert [norm.elementwise_affine for norm in made] == [True, True, False, True]
+    made[0].gamma = nn.Parameter(torch.full((HIDDEN,), 3.0))
+    assert made[0].weight is made[0].gamma
+    assert made[0].bias is made[0].beta
+    assert made[1].weight is made[1].norm.weight
+    assert (made[2].weight, made[2].bias, made[3].bias) == (None, None, None)
+    assert (made[3].weight.dtype, made[3].weight.requires_grad) == (torch.float64, False)
 
 
-def test_a_parametrized_layer_norm_stays_parametrized() -> None:
-    made = nn.Sequential(nn.LayerNorm(8))
-    parametrizations.weight_norm(made[0], "weight", dim=None)
-    before, names = made(normal(5, 8)), list(made.state_dict())
-    report = replace_layer_norms(made, "two_pass")
-    assert report.changed == ("0",)
-    assert list(made.state_dict()) == names
-    torch.testing.assert_close(copy.deepcopy(made)(normal(5, 8)), before, rtol=1e-5, atol=1e-5)
-    parametrize.remove_parametrizations(made[0], "weight")
-    assert type(made[0]) is LayerNorm
+def test_the_original_class_still_names_x_and_loads_checkpoints() -> None:
+    made = nn.Sequential(built(RenamingNorm))
+    before = made[0](hidden_states=normal(3, HIDDEN))
+    replace_layer_norms(made, "two_pass")
+    torch.testing.assert_close(made[0](hidden_states=normal(3, HIDDEN)), before)
+    with pytest.raises(TypeError):
+        made[0](normal(3, HIDDEN), normal(3, HIDDEN))
+    made.load_state_dict({"0.old": torch.full((HIDDEN,), 3.0), "0.bias": torch.zeros(HIDDEN)})
+    assert made[0].weight[0] == 3.0
 
 
-Build = Callable[[], nn.Module]
-torch_or_foreign = pytest.mark.parametrize(
-    "build", [lambda: nn.LayerNorm(8), lambda: built(GammaBetaNorm)], ids=["torch", "foreign"]
-)
+@pytest.mark.parametrize("kind", [Float32Norm, GammaBetaNorm, NoParametersNorm, WrapperNorm])
+def test_a_model_in_low_precision_keeps_its_dtype(kind: type[nn.Module]) -> None:
+    made = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), built(kind)).bfloat16()
+    before = made(normal(3, HIDDEN).bfloat16())
+    assert replace_layer_norms(made, "two_pass").changed == ("1",)
+    after = made(normal(3, HIDDEN).bfloat16())
+    assert after.dtype == before.dtype == torch.bfloat16
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)  # 2^-8 per rounding
+
+
+def test_with_float32_parameters_y_keeps_the_dtype_of_x_if_it_did_before() -> None:
+    made = built(Float32Norm)
+    x = normal(3, HIDDEN).bfloat16()
+    before = made(x)
+    replace_layer_norms(made, "two_pass")
+    torch.testing.assert_close(made(x), before, rtol=2**-8, atol=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert made(x).dtype == torch.bfloat16
+
+
+def test_a_frozen_module_is_changed_also_under_inference_mode_and_autocast() -> None:
+    made = built(GammaBetaNorm).requires_grad_(False)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        assert replace_layer_norms(made, "two_pass").changed == ("",)
+    assert not made.gamma.requires_grad
+
+
+def test_a_call_that_the_implementation_refuses_is_not_run_by_the_original_class() -> None:
+    made = built(GammaBetaNorm).double()
+    replace_layer_norms(made, replace(native, name="narrow", dtypes=frozenset({"float32"})))
+    with pytest.raises(UnsupportedError, match="float64"):
+        made(normal(3, HIDDEN).double())
+
+
 HOOKS: list[Callable[[nn.Module, Callable[..., None]], Any]] = [
     lambda made, hook: made.register_forward_hook(hook),
     lambda made, hook: made.register_forward_pre_hook(hook),
@@ -106,66 +195,110 @@ HOOKS: list[Callable[[nn.Module, Callable[..., None]], Any]] = [
 @pytest.mark.parametrize("register", HOOKS)
 @torch_or_foreign
 def test_hooks_are_carried_over_and_can_be_removed(
-    register: Callable[[nn.Module, Callable[..., None]], Any], build: Build
+    register: Callable[..., Any], kind: type[nn.Module]
 ) -> None:
     calls: list[int] = []
-    made = build()
+    made = built(kind)
     handle = register(made, lambda *arguments: calls.append(1))
-
-    def use() -> None:
-        made(normal(5, 8).requires_grad_()).sum().backward()
-        made.state_dict()
-
     replace_layer_norms(made, "two_pass")
-    use()
-    assert calls == [1]
-    handle.remove()
-    use()
-    assert calls == [1]
+    for _ in range(2):
+        made(normal(5, HIDDEN).requires_grad_()).sum().backward()
+        made.state_dict()
+        assert calls == [1]
+        handle.remove()
 
 
 @torch_or_foreign
-def test_tied_parameters_and_an_optimizer_made_before_keep_working(build: Build) -> None:
-    made = nn.Sequential(build(), build())
+def test_tied_parameters_and_an_optimizer_made_before_keep_working(kind: type[nn.Module]) -> None:
+    made = nn.Sequential(built(kind), built(kind))
     ((name, tied), *_) = made[0].named_parameters()
     setattr(made[1], name, tied)
     optimizer = torch.optim.SGD(made.parameters(), lr=0.5)
     replace_layer_norms(made, "two_pass")
     before = made[1].weight.detach().clone()
-    made(normal(5, 8)).square().sum().backward()
+    made(normal(5, HIDDEN)).square().sum().backward()
     optimizer.step()
     assert made[0].weight is made[1].weight is tied
     assert not torch.equal(made[1].weight, before)
 
 
-@torch_or_foreign
-def test_a_model_on_the_meta_device_stays_there(build: Build) -> None:
-    made = nn.Sequential(build()).to("meta")
-    assert replace_layer_norms(made, "two_pass").changed == ("0",)
+def test_a_model_on_the_meta_device_stays_there() -> None:
+    made = nn.Sequential(nn.LayerNorm(HIDDEN), GammaBetaNorm()).to("meta")
+    assert replace_layer_norms(made, "two_pass").changed == ("0", "1")
     assert made[0].weight.is_meta
+    assert made[1].weight.is_meta
 
 
 @torch_or_foreign
-def test_a_model_compiled_before_runs_the_implementation_afterwards(build: Build) -> None:
-    made = nn.Sequential(build())
+def test_a_model_compiled_before_runs_the_implementation_afterwards(kind: type[nn.Module]) -> None:
+    made = nn.Sequential(built(kind))
     torch.compiler.reset()
     compiled = torch.compile(made, backend="eager", fullgraph=True)
-    before = compiled(normal(5, 8))
+    before = compiled(normal(5, HIDDEN))
     replace_layer_norms(compiled, "two_pass")
-    after = compiled(normal(5, 8))
+    after = compiled(normal(5, HIDDEN))
     torch.testing.assert_close(after, before)
     assert "NativeLayerNorm" not in after.grad_fn.name()
 
 
-# --- what is left --------------------------------------------------------------------------------
+def test_a_parametrized_layer_norm_stays_parametrized() -> None:
+    made = nn.Sequential(nn.LayerNorm(HIDDEN))
+    parametrizations.weight_norm(made[0], "weight", dim=None)
+    before, names = made(normal(5, HIDDEN)), list(made.state_dict())
+    assert replace_layer_norms(made, "two_pass").changed == ("0",)
+    assert list(made.state_dict()) == names
+    torch.testing.assert_close(copy.deepcopy(made)(normal(5, HIDDEN)), before, rtol=1e-5, atol=1e-5)
+    parametrize.remove_parametrizations(made[0], "weight")
+    assert type(made[0]) is LayerNorm
 
 
-def test_a_module_is_left_if_the_predicate_returns_false() -> None:
+# --- a model -------------------------------------------------------------------------------------
+
+
+def test_every_layer_norm_of_a_model_is_changed() -> None:
     made = model()
-    report = replace_layer_norms(made, "two_pass", only=lambda name, norm: name.startswith("2"))
-    assert report.changed == ("2.0",)
-    assert [name for name, _ in report.left] == ["1"]
-    assert type(made[1]) is nn.LayerNorm
+    before = made(normal(5, HIDDEN))
+    for name in ("welford", "two_pass"):  # the second time, it is a drop-in already
+        report = replace_layer_norms(made, name)
+        assert (report.changed, report.left) == (("1", "2.0"), ())
+        assert made[1].implementation is made[2][0].implementation is find(name)
+        # two LayerNorms of values near one: a few roundings
+        torch.testing.assert_close(made(normal(5, HIDDEN)), before, rtol=1e-5, atol=1e-5)
+
+
+def test_a_module_used_at_two_places_stays_one_and_needs_the_consent_of_the_predicate_twice() -> (
+    None
+):
+    shared = nn.LayerNorm(HIDDEN)
+    made = nn.ModuleDict({"first": shared, "second": shared})
+    report = replace_layer_norms(made, "two_pass", only=lambda name, norm: name == "first")
+    assert [name for name, why in report.left if "second" in why] == ["first", "second"]
+    assert replace_layer_norms(made, "two_pass").changed == ("first", "second")
+    assert made["first"] is made["second"] is shared
+
+
+def test_a_layer_norm_inside_a_changed_one_is_changed_only_if_it_is_called_elsewhere() -> None:
+    made = nn.Sequential(built(WrapperNorm))
+    report = replace_layer_norms(made, "two_pass", only=lambda name, module: name != "0")
+    assert (report.changed, [name for name, _ in report.left]) == (("0.inner",), ["0"])
+    made = nn.Sequential(built(WrapperNorm))
+    for name in ("two_pass", "welford"):
+        report = replace_layer_norms(made, name)
+        assert (report.changed, report.left) == (("0",), ())
+        assert type(made[0].inner) is nn.LayerNorm
+    wrapper = built(WrapperNorm)
+    made = nn.ModuleDict({"alone": wrapper.inner, "outer": wrapper})
+    assert replace_layer_norms(made, "two_pass").changed == ("alone", "outer")
+
+
+def test_the_predicate_is_called_for_every_norm_and_leaves_it_by_false() -> None:
+    calls: dict[str, type] = {}
+    made = nn.Sequential(built(GammaBetaNorm), nn.BatchNorm1d(HIDDEN), nn.Linear(HIDDEN, 1))
+    report = replace_layer_norms(
+        made, "two_pass", only=lambda name, module: bool(calls.update({name: type(module)}))
+    )
+    assert calls == {"0": GammaBetaNorm, "1": nn.BatchNorm1d}
+    assert (report.changed, [name for name, _ in report.left]) == ((), ["0", "1"])
 
 
 def test_an_unknown_implementation_or_a_predicate_that_raises_leaves_the_model_as_it_was() -> None:
@@ -177,177 +310,91 @@ def test_an_unknown_implementation_or_a_predicate_that_raises_leaves_the_model_a
     assert type(made[1]) is nn.LayerNorm
 
 
-def test_a_shared_module_is_left_if_the_predicate_returns_false_for_one_of_its_names() -> None:
-    shared = nn.LayerNorm(8)
-    made = nn.ModuleDict({"first": shared, "second": shared})
-    report = replace_layer_norms(made, "two_pass", only=lambda name, norm: name == "first")
-    assert [name for name, why in report.left if "second" in why] == ["first", "second"]
-    assert type(shared) is nn.LayerNorm
+def test_only_modules_with_norm_in_their_name_that_compute_no_parameter_are_tried() -> None:
+    weight_norm = parametrizations.weight_norm(nn.Linear(HIDDEN, HIDDEN))
+    made = nn.Sequential(nn.Sequential(built(PlainNorm)), weight_norm)
+    report = replace_layer_norms(made, "two_pass")
+    assert (report.changed, report.left) == (("0.0",), ())
+
+
+def test_equal_modules_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Tensor] = []
+    forward: Any = GammaBetaNorm.forward
+
+    def recorded(self: nn.Module, x: Tensor) -> Tensor:
+        calls.append(x)
+        return forward(self, x)
+
+    monkeypatch.setattr(GammaBetaNorm, "forward", recorded)
+    counts = []
+    for number in (1, 100):
+        made = nn.Sequential(*(built(GammaBetaNorm) for _ in range(number)))
+        assert len(replace_layer_norms(made, "two_pass").changed) == number
+        counts.append(len(calls))
+    assert counts[1] == 2 * counts[0]
 
 
 # --- encoders with a fused path that never calls its norms ---------------------------------------
 
-# torch calls nested tensors a prototype, and uses them for a mask at inference
-nested = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 
-
-def encoder(layers: int = 2) -> nn.TransformerEncoder:
+def encoder() -> nn.TransformerEncoder:
     torch.manual_seed(9)
-    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, layers).eval()
+    layer = nn.TransformerEncoderLayer(HIDDEN, 2, 16, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2).eval()
 
 
-def counted(module: nn.Module) -> list[int]:
-    """Replace the LayerNorms by one that appends to the returned list in every call."""
-    calls: list[int] = []
-
-    def layer_norm(*arguments: Any) -> Tensor:
-        calls.append(1)
-        return native(*arguments)
-
-    replace_layer_norms(module, replace(native, name="counting", function=layer_norm))
-    return calls
-
-
+# torch calls nested tensors a prototype, and uses them for a mask at inference
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("has_padding", [False, True])
 @torch.no_grad()
-def test_an_encoder_layer_calls_the_implementation_at_inference() -> None:
-    layer = encoder().layers[0]
-    before = layer(normal(2, 5, 8))
-    replace_layer_norms(layer, "native")  # the fused path reads the parameters of the drop-in
-    assert torch.equal(layer(normal(2, 5, 8)), before)
-    calls = counted(layer)
-    torch.testing.assert_close(layer(normal(2, 5, 8)), before, rtol=1e-5, atol=1e-5)
-    assert len(calls) == 2
-
-
-@nested
-@torch.no_grad()
-def test_an_encoder_calls_the_implementation_at_inference_with_padding() -> None:
-    made = encoder()
-    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    before = made(normal(2, 5, 8), src_key_padding_mask=padding)
+def test_an_encoder_calls_the_implementation_at_inference(has_padding: bool) -> None:
+    made, x = encoder(), normal(2, 5, HIDDEN)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2]) if has_padding else None
+    kept = slice(None) if padding is None else ~padding
+    before = made(x, src_key_padding_mask=padding)
+    replace_layer_norms(made, "native")  # the fused path reads the parameters of the drop-in
+    assert torch.equal(made(x, src_key_padding_mask=padding)[kept], before[kept])
     calls = counted(made)
-    after = made(normal(2, 5, 8), src_key_padding_mask=padding)
-    torch.testing.assert_close(after[~padding], before[~padding], rtol=1e-5, atol=1e-5)
+    after = made(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(after[kept], before[kept], rtol=1e-5, atol=1e-5)
     assert len(calls) == 4
 
 
 def test_an_encoder_keeps_its_fused_path_exactly_while_its_norms_are_native() -> None:
     made = encoder()
     assert replace_layer_norms(made, "native").unfused == ()
-    assert replace_layer_norms(made, "two_pass", only=lambda *each: False).unfused == ()
+    assert replace_layer_norms(made, "two_pass", only=lambda *declined: False).unfused == ()
     assert made.layers[0].activation_relu_or_gelu
     assert made.use_nested_tensor
     report = replace_layer_norms(nn.ModuleDict({"encoder": made}), "two_pass")
     assert report.unfused == ("encoder", "encoder.layers.0", "encoder.layers.1")
 
 
-def reason(module: nn.Module) -> str:
-    report = replace_layer_norms(nn.Sequential(module), "two_pass")
-    assert "0" not in report.changed
-    return dict(report.left)["0"]
-
-
-@pytest.mark.parametrize("kind", LEFT, ids=lambda kind: kind.__name__)
-def test_a_module_that_computes_something_else_is_left_as_it_was(kind: type[nn.Module]) -> None:
-    made = built(kind)
-    tensors = copy.deepcopy(made.state_dict())
-    assert reason(made)
-    assert type(made) is kind
-    torch.testing.assert_close(made.state_dict(), tensors, rtol=0, atol=0)
+# --- what is left --------------------------------------------------------------------------------
 
 
 class Doubled(LayerNorm):
+    __module__ = "theirs"
+
     def forward(self, input: Tensor) -> Tensor:
         return 2 * super().forward(input)
 
 
-class LazyNorm(PlainNorm):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.UninitializedParameter()
+def with_the_eps_of_its_dtype(self: Any, x: Tensor) -> Tensor:
+    eps = 1e-5 if x.dtype == torch.float32 else 1e-2
+    return functional.layer_norm(x, (HIDDEN,), self.weight, self.bias, eps)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: WiderNorm().bfloat16(), "torch.float32"),
-        (lambda: parametrizations.weight_norm(built(GammaBetaNorm), "gamma", dim=None), "parametr"),
-        (LazyNorm, "no shape yet"),
-        (lambda: Doubled(HIDDEN), "forward"),
-    ],
-    ids=["another dtype", "parametrized", "lazy", "subclass of the drop-in"],
-)
-def test_a_module_is_left_with_the_reason(make: Callable[[], nn.Module], words: str) -> None:
-    assert words in reason(make())
+DtypeNorm = plain("DtypeNorm", with_the_eps_of_its_dtype)
+LazyNorm = plain("LazyNorm", weight=nn.UninitializedParameter)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_a_module_that_differs_in_one_mode_is_left(training: bool) -> None:
-    why = reason(built(TrainingNorm).train(training))
-    assert why.startswith("in training mode") != training
-
-
-def test_a_module_whose_eps_depends_on_the_dtype_is_left_only_where_the_eps_differs() -> None:
-    class DtypeNorm(PlainNorm):
-        def forward(self, x: Tensor) -> Tensor:
-            eps = 1e-5 if x.dtype == torch.float32 else 1e-2
-            return functional.layer_norm(x, (HIDDEN,), self.weight, self.bias, eps)
-
-    made = DtypeNorm()
-    assert "torch.bfloat16" in reason(copy.deepcopy(made).bfloat16())
-    assert replace_layer_norms(made, "two_pass").changed == ("",)
-    assert made.eps == 1e-5
-
-
-def test_a_module_with_hooks_on_its_children_is_left() -> None:
-    made = built(HolderNorm)
-    made.norm.register_forward_hook(lambda *arguments: None)
+def test_instances_of_one_class_are_distinguished_by_their_flags_and_dtypes() -> None:
+    made = nn.Sequential(FormatNorm(), FormatNorm(), BrokenNorm(), FormatNorm(), DtypeNorm())
+    made[1].channels_first = True
     report = replace_layer_norms(made, "two_pass")
-    assert (report.changed, [name for name, _ in report.left]) == (("norm",), [""])
-
-
-def test_the_predicate_is_called_for_every_norm() -> None:
-    calls: list[tuple[str, type]] = []
-    made = nn.Sequential(built(GammaBetaNorm), nn.BatchNorm1d(HIDDEN), nn.Linear(HIDDEN, 1))
-    report = replace_layer_norms(
-        made, "two_pass", only=lambda name, module: bool(calls.append((name, type(module))))
-    )
-    assert sorted(calls, key=lambda call: call[0]) == [
-        ("0", GammaBetaNorm),
-        ("1", nn.BatchNorm1d),
-    ]
-    assert [name for name, _ in report.left] == ["0", "1"]
-
-
-def test_instances_of_one_class_are_distinguished_by_their_flags() -> None:
-    made = nn.Sequential(FormatNorm(), FormatNorm(channels_first=True), BrokenNorm(), FormatNorm())
-    report = replace_layer_norms(made, "two_pass")
-    assert report.changed == ("0", "3")
+    assert report.changed == ("0", "3", "4")
     assert [(name, "axis 1" in why) for name, why in report.left] == [("1", True), ("2", False)]
-
-
-def test_only_modules_with_norm_in_their_name_that_compute_no_parameter_are_tried() -> None:
-    weight_norm = parametrizations.weight_norm(nn.Linear(HIDDEN, HIDDEN))
-    report = replace_layer_norms(nn.Sequential(Outer(), weight_norm), "two_pass")
-    assert (report.changed, report.left) == (("0.norm",), ())
-
-
-def test_equal_modules_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Tensor] = []
-    forward = GammaBetaNorm.forward
-
-    def counted(self: GammaBetaNorm, x: Tensor) -> Tensor:
-        calls.append(x)
-        return forward(self, x)
-
-    monkeypatch.setattr(GammaBetaNorm, "forward", counted)
-    replace_layer_norms(built(GammaBetaNorm), "two_pass")
-    count = len(calls)
-    calls.clear()
-    made = nn.Sequential(*(built(GammaBetaNorm) for _ in range(100)))
-    assert len(replace_layer_norms(made, "two_pass").changed) == 100
-    assert len(calls) == count
 
 
 def other_norms() -> nn.ModuleDict:
@@ -355,30 +402,43 @@ def other_norms() -> nn.ModuleDict:
     parametrized, replaced = built(GammaBetaNorm), nn.LayerNorm(HIDDEN)
     parametrizations.weight_norm(parametrized, "gamma", dim=None)
     replaced.forward = replaced.forward
+    hooked = built(HolderNorm)
+    hooked.norm.register_forward_hook(lambda *arguments: None)
     torch.manual_seed(0)  # of the noise of TrainingNorm
     return nn.ModuleDict(
         {kind.__name__: built(kind) for kind in LEFT}
         | {
-            "FormatNorm": FormatNorm(channels_first=True),
             "TrainingNorm": built(TrainingNorm).eval(),
             "WiderNorm": WiderNorm().bfloat16(),
+            "DtypeNorm": DtypeNorm().bfloat16(),
+            "LazyNorm": LazyNorm(),
+            "Doubled": Doubled(HIDDEN),
             "RMSNorm": nn.RMSNorm(HIDDEN),
             "GroupNorm": nn.GroupNorm(2, HIDDEN),
             "parametrized": parametrized,
             "replaced_forward": replaced,
+            "hooked": hooked,
             "already": LayerNorm(HIDDEN, implementation="two_pass"),
         }
     )
 
 
+def test_modules_that_compute_something_else_are_left_as_they_were() -> None:
+    made, same = other_norms(), other_norms()
+    report = replace_layer_norms(made, "two_pass")
+    assert report.changed == ("hooked.norm",)
+    assert {name for name, _ in report.left} == {name for name, _ in made.named_children()}
+    for kind in LEFT:
+        assert type(made[kind.__name__]) is kind
+        states = (modules[kind.__name__].state_dict() for modules in (made, same))
+        torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
 def test_the_report_is_that_of_the_golden_file() -> None:
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(HIDDEN, 2, 16, batch_first=True), num_layers=1
-    )
     shared = nn.LayerNorm(HIDDEN)
     models = {
         "a model": nn.ModuleDict({
-            "encoder": encoder.eval(),
+            "encoder": encoder(),
             "foreign": built(GammaBetaNorm),
             "shared": shared,
             "head": shared,
@@ -389,11 +449,11 @@ def test_the_report_is_that_of_the_golden_file() -> None:
         "a module that stays": PlainNorm(),
         "no norm": nn.Linear(HIDDEN, HIDDEN),
     }
+    declined = {"a model": "head", "a module that stays": ""}
     texts = []
     for title, model in models.items():
-        declined = {"a model": "head", "a module that stays": ""}.get(title)
         report = replace_layer_norms(
-            model, "two_pass", only=lambda name, _, declined=declined: name != declined
+            model, "two_pass", only=lambda name, _, title=title: name != declined.get(title)
         )
         texts.append(f"# {title}\n{report}")
     text = "\n\n".join(texts)

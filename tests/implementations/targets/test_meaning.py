@@ -1,4 +1,4 @@
-"""An experiment finds what a target computes: which normalisation, its axis and its eps."""
+"""An experiment finds what a target computes; names and values tell how to build and call it."""
 
 from __future__ import annotations
 
@@ -10,208 +10,255 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from implementations import UnsupportedError
-from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
-from implementations.targets.recognise import measured_eps, recognise, sample
+from implementations import CallOptions, UnsupportedError, adopt
+from implementations.targets import ModuleFunction
 
 WIDTH = 32
 
 
-def meaning_of(
-    call: Callable[..., Any], options: CallOptions | None = None, **more: Any
-) -> Meaning:
-    described = {"has_weight": True, "has_bias": True, "takes_eps": False, "shape": (WIDTH,)}
-    return find_meaning(Probe(call=call, **described | more), options or CallOptions())
+def meaning_of(target: Any, **declared: Any) -> Any:
+    return adopt(target, "target", CallOptions(**declared)).function.meaning()
 
 
-def last_axis(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    return functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-6)
+def layer_norm(x: Tensor, weight: Any = None, bias: Any = None, eps: float = 1e-6) -> Tensor:
+    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
-def channels_first(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    return last_axis(x.movedim(1, -1), weight, bias).movedim(-1, 1)
+def rms_norm(x: Tensor, weight: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * weight + bias
 
 
-def test_a_layer_norm_over_the_last_axis_is_found_with_its_eps() -> None:
-    found = meaning_of(last_axis)
-    assert (found.normalization, found.channels_first) == ("LayerNorm", False)
-    assert (found.takes_eps, found.eps, found.default_eps) == (False, 1e-6, 1e-6)
-    found = meaning_of(last_axis, takes_eps=True)  # the caller chooses it, so it is a default only
-    assert (found.takes_eps, found.eps, found.default_eps) == (True, None, 1e-6)
-    assert meaning_of(last_axis, CallOptions(eps=0.25)).eps == 0.25  # declared, not measured
+def one_weight(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return layer_norm(x) * weight[0] + bias[0]
 
 
-@pytest.mark.parametrize("has", [True, False], ids=["parameters", "no parameters"])
-def test_channels_first_is_found(has: bool) -> None:
-    def call(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        return channels_first(x, weight, bias) if has else channels_first(x, None, None)
+def channels_first(x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
+    return layer_norm(x.movedim(1, -1), weight, bias).movedim(-1, 1)
 
-    found = meaning_of(call, has_weight=has, has_bias=has)
+
+# --- which normalisation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        (lambda x, weight, bias: layer_norm(x, 1 + weight, bias), "LayerNorm with 1 + weight"),
+        (lambda x, weight, bias: layer_norm(x) + bias, "LayerNorm without its weight"),
+        (lambda x, weight, bias: layer_norm(x, weight), "LayerNorm without its bias"),
+        (one_weight, "LayerNorm with one weight for all features"),
+        (rms_norm, "RMSNorm"),
+        (lambda x, weight, bias: rms_norm(x, 1 + weight, bias), "RMSNorm with 1 + weight"),
+        (lambda x, weight, bias: x * weight + bias, "scale and shift without normalisation"),
+        (lambda x, weight, bias: x, "Identity"),
+        (nn.BatchNorm2d(WIDTH, affine=False), "BatchNorm"),
+        (nn.GroupNorm(8, WIDTH, affine=False), "GroupNorm with 8 groups"),
+        (nn.GroupNorm(1, WIDTH), "GroupNorm with 1 group"),
+        (nn.LayerNorm((4, 8)), "LayerNorm"),
+        (nn.Identity(), "Identity"),
+        (lambda x, weight, bias: torch.sin(x), None),
+        (lambda x, weight, bias: x.flatten(), None),
+        (lambda x, weight, bias: x * float("nan"), None),
+        (lambda x, weight, bias: torch.zeros_like(x), None),
+        (lambda x, weight, bias: (layer_norm(x, weight, bias), None), None),
+    ],
+)
+def test_the_normalisation_is_named_if_it_is_known(target: Any, name: str | None) -> None:
+    assert meaning_of(target).normalization == name
+
+
+@pytest.mark.parametrize("target", [channels_first, lambda x: channels_first(x)])
+def test_channels_first_is_found(target: Callable[..., Tensor]) -> None:
+    found = meaning_of(target)
     assert (found.normalization, found.channels_first) == ("LayerNorm", True)
 
 
-def test_only_channels_first_is_tried_if_the_user_declares_it() -> None:
-    shapes: list[torch.Size] = []
-
-    def recording(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        shapes.append(x.shape)
-        return channels_first(x, weight, bias)
-
-    assert meaning_of(recording, CallOptions(channels_first=True)).channels_first
-    assert all(shape[1] == WIDTH for shape in shapes[:1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_one_accepted_rank_and_dtype_are_enough(rank: int, dtype: torch.dtype) -> None:
     def narrow(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        assert (x.dim(), x.dtype) == (rank, dtype)
-        return last_axis(x, weight, bias)
+        if (x.dim(), x.dtype) != (rank, dtype):
+            raise ValueError("another x, please")
+        return layer_norm(x, weight, bias)
 
     found = meaning_of(narrow)
     assert (found.normalization, len(found.leading)) == ("LayerNorm", rank - 1)
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (
-            lambda x, weight, bias: (
-                x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * weight + bias
-            ),
-            "RMSNorm",
-        ),
-        (lambda x, weight, bias: torch.sin(x), None),
-        (lambda *given: (last_axis(*given), None), None),
-    ],
-    ids=["RMSNorm", "sine", "no tensor"],
-)
-def test_another_normalisation_is_named_if_it_is_known_and_has_no_eps(
-    call: Callable[..., Any], name: str | None
-) -> None:
-    found = meaning_of(call)
-    assert (found.normalization, found.eps) == (name, None)
-
-
-def test_several_axes_of_an_instance_are_found() -> None:
-    def of_two(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = functional.layer_norm(x, (4, 8), None, None, 1e-3)
-        return y * weight.reshape(4, 8) + bias.reshape(4, 8)
-
-    found = meaning_of(of_two, shape=(4, 8))
-    assert (found.normalization, found.channels_first, found.eps) == ("LayerNorm", False, 1e-3)
-
-
-def test_a_target_that_raises_for_every_x_is_refused_with_the_first_reason() -> None:
-    def raising(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        raise RuntimeError(f"not of {x.dim()} axes")
-
-    with pytest.raises(UnsupportedError, match="first: RuntimeError: not of 4 axes"):
-        meaning_of(raising)
-
-
-X = sample(3, 5, WIDTH)
-IMAGE = sample(2, WIDTH, 5, 7)
-WEIGHT, BIAS = sample(WIDTH, seed=1), sample(WIDTH, seed=2)
-
-
-def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    return functional.layer_norm(x, (WIDTH,), weight, bias)
-
-
-def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * weight
-
-
-@pytest.mark.parametrize(
-    ("name", "y"),
-    [
-        ("LayerNorm", layer_norm(X, WEIGHT, BIAS)),
-        ("LayerNorm with 1 + weight", layer_norm(X, 1 + WEIGHT, BIAS)),
-        ("LayerNorm", layer_norm(X, WEIGHT, BIAS) * ((WIDTH - 1) / WIDTH) ** 0.5),
-        ("LayerNorm without its weight", layer_norm(X, None, BIAS)),
-        ("LayerNorm without its bias", layer_norm(X, WEIGHT)),
-        ("RMSNorm", rms_norm(X, WEIGHT) + BIAS),
-        ("RMSNorm with 1 + weight", rms_norm(X, 1 + WEIGHT) + BIAS),
-        ("Identity", X),
-        ("scale and shift without normalisation", X * WEIGHT + BIAS),
-        ("LayerNorm with one weight for all features", layer_norm(X) * WEIGHT[0] + BIAS[0]),
-    ],
-)
-def test_each_known_function_of_the_last_axis_is_named(name: str, y: Tensor) -> None:
-    assert recognise(y, X, -1, WEIGHT, BIAS) == name
-
-
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
-        ("BatchNorm", nn.BatchNorm2d(WIDTH, affine=False, dtype=torch.float64)),
-        ("InstanceNorm", nn.InstanceNorm2d(WIDTH)),
-        ("GroupNorm with 8 groups", nn.GroupNorm(8, WIDTH, affine=False)),
-        (
-            "LayerNorm over all axes but the first (GroupNorm with 1 group)",
-            nn.GroupNorm(1, WIDTH, affine=False),
-        ),
-        ("LayerNorm", lambda x: layer_norm(x.movedim(1, -1)).movedim(-1, 1)),
-        ("Identity", nn.Identity()),
-    ],
-)
-def test_each_known_function_of_images_is_named(
-    name: str, function: Callable[[Tensor], Tensor]
-) -> None:
-    assert recognise(function(IMAGE), IMAGE, 1, None, None) == name
-
-
-@pytest.mark.parametrize(
-    "y",
-    [torch.sin(X), X.flatten(), X * float("nan"), torch.zeros_like(X)],
-    ids=["sine", "flat", "nan", "zeros"],
-)
-def test_a_result_near_no_known_function_has_no_name(y: Tensor) -> None:
-    assert recognise(y, X, -1, None, None) is None
-
-
-def test_statistics_of_a_sample_differ_along_every_axis() -> None:
-    for axis in range(X.dim()):
-        others = [other for other in range(X.dim()) if other != axis]
-        for statistic in (X.mean(others), X.var(others)):
-            assert statistic.unique().numel() == X.shape[axis]
-
-
 # --- eps -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("eps", [0.5, 1e-3, 1e-5, 1e-6, 1e-12, 3e-7, 0.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_eps_is_measured(eps: float, dtype: torch.dtype) -> None:
-    def call(x: Tensor) -> Tensor:
-        given = (tensor.to(dtype) for tensor in (x, WEIGHT, BIAS))
-        x, weight, bias = given
-        return functional.layer_norm(x, (WIDTH,), weight, bias, eps).double()
-
-    assert measured_eps(call, (3, WIDTH), -1, WEIGHT, BIAS) == eps
+@pytest.mark.parametrize("eps", [1e-3, 1e-5, 1e-6, 1e-12, 3e-7, 0.0])
+def test_a_fixed_eps_is_measured(eps: float) -> None:
+    found = meaning_of(lambda x, weight, bias: layer_norm(x, weight, bias, eps))
+    assert (found.takes_eps, found.eps, found.default_eps) == (False, eps, eps)
 
 
-def test_eps_is_measured_beside_a_variance_of_n_minus_1() -> None:
-    def call(x: Tensor) -> Tensor:
-        deviation = x - x.mean(-1, keepdim=True)
-        return deviation / torch.sqrt(x.var(-1, keepdim=True) + 1e-6)
-
-    assert measured_eps(call, (3, WIDTH), -1, None, None) == 1e-6
+def of_n_minus_1(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    deviation = x - x.mean(-1, keepdim=True)
+    return deviation / torch.sqrt(x.var(-1, keepdim=True) + 1e-6) * weight + bias
 
 
-def test_a_known_value_near_the_measured_one_is_preferred() -> None:
-    eps = 1.25e-6
-    found = measured_eps(
-        lambda x: functional.layer_norm(x.float(), (WIDTH,), eps=eps).double(),
-        (3, WIDTH),
-        -1,
-        None,
-        None,
-        known=(1e-5, eps),
+@pytest.mark.parametrize(
+    ("target", "declared", "eps", "default"),
+    [
+        (of_n_minus_1, {}, 1e-6, 1e-6),
+        (nn.LayerNorm(WIDTH, eps=1.25e-6), {}, 1.25e-6, 1.25e-6),  # not rounded: it says so
+        (layer_norm, {}, None, 1e-6),  # the caller chooses
+        (lambda x, weight, bias: layer_norm(x, weight, bias), {"eps": 0.25}, 0.25, 0.25),
+        (rms_norm, {}, None, None),
+    ],
+    ids=["N - 1", "attribute", "chosen", "declared", "no LayerNorm"],
+)
+def test_eps_is_that_of_the_target(
+    target: Any, declared: dict[str, float], eps: float | None, default: float | None
+) -> None:
+    found = meaning_of(target, **declared)
+    assert (found.eps, found.default_eps) == (eps, default)
+
+
+# --- the constructor of a module -----------------------------------------------------------------
+
+
+class Kept(nn.Module):
+    """Keeps its arguments."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__()
+        self.given = given
+
+
+def as_int(normalized_shape: int) -> Kept:
+    return Kept(normalized_shape)
+
+
+def as_size(dim: torch.Size) -> Kept:
+    return Kept(*dim)
+
+
+def as_either(dim: int | tuple[int, ...]) -> Kept:
+    return Kept(dim)
+
+
+def as_list(shape: Any) -> Kept:
+    if not isinstance(shape, list):
+        raise TypeError("a list, please")
+    return Kept(shape)
+
+
+def flagged(dim: int, bias: bool, elementwise_affine: bool = True, scale: float = 1.0) -> Kept:
+    return Kept(bias, elementwise_affine, scale)
+
+
+EPS = {"eps": 0.25}
+DEPTH = {"init": {"depth": 3}}
+
+
+@pytest.mark.parametrize(
+    ("build", "how", "given"),
+    [
+        # the size, by its name and as annotated
+        (lambda normalized_shape: Kept(normalized_shape), {}, (6,)),
+        (lambda hidden_size, eps=1e-6: Kept(hidden_size, eps), {}, (6, 1e-6)),
+        (lambda bias, ndim: Kept(ndim, bias), {}, (6, True)),
+        (lambda c_in, eps=1e-5: Kept(c_in), {}, (6,)),  # the first required one
+        (lambda hidden_size=None: Kept(hidden_size), {}, (6,)),
+        (lambda *passed_on: Kept(*passed_on), {}, (6,)),
+        (lambda eps=1e-5: Kept(eps), {}, (1e-5,)),  # no size
+        (as_int, {}, (6,)),
+        (as_size, {}, (6,)),
+        (as_either, {}, (6,)),
+        (as_list, {}, ([6],)),
+        # eps, of any name
+        (lambda dim, eps: Kept(eps), {}, (1e-5,)),  # a required eps has torch's default
+        (lambda dim, eps=1e-6: Kept(eps), EPS, (0.25,)),
+        (lambda dim, epsilon: Kept(epsilon), EPS, (0.25,)),
+        (lambda dim, variance_epsilon=1e-12: Kept(variance_epsilon), EPS, (0.25,)),
+        (lambda dim, e=1e-5: Kept(e), EPS, (0.25,)),
+        (lambda dim, **options: Kept(options["eps"]), EPS, (0.25,)),
+        # flags
+        (flagged, {"weight": True, "bias": False}, (False, True, 1.0)),
+        (flagged, {"weight": False, "bias": False}, (False, False, 1.0)),
+        # arguments of the user
+        (lambda dim, depth: Kept(dim, depth), DEPTH, (6, 3)),
+        (lambda dim, eps=1e-5: Kept(dim), {"init": {"dim": 8}}, (8,)),
+        (lambda dim, **others: Kept(others["depth"]), DEPTH, (3,)),
+    ],
+)
+def test_a_constructor_receives_size_eps_flags_and_the_arguments_of_the_user(
+    build: Callable[..., nn.Module], how: dict[str, Any], given: tuple[object, ...]
+) -> None:
+    named = {name: value for name, value in how.items() if name != "init"}
+    made: Any = ModuleFunction(build, CallOptions(init=how.get("init", {}))).new((6,), **named)
+    assert made.given == given
+
+
+def test_an_eps_that_a_constructor_does_not_take_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"takes no eps: <lambda>\(dim\)"):
+        ModuleFunction(lambda dim: Kept(dim)).new((6,), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("build", "takes_several"),
+    [
+        (as_int, False),
+        (as_size, True),
+        (as_either, True),
+        (lambda normalized_shape: Kept(normalized_shape), True),
+        (lambda hidden_size: Kept(hidden_size), False),
+    ],
+)
+def test_several_axes_are_allowed_by_annotation_or_name(
+    build: Callable[..., nn.Module], takes_several: bool
+) -> None:
+    assert ModuleFunction(build).takes_several_axes == takes_several
+
+
+def test_building_does_not_change_the_random_state() -> None:
+    before = torch.get_rng_state()
+    ModuleFunction(lambda dim: nn.Linear(dim, dim)).new((6,))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# --- the parameters of a module ------------------------------------------------------------------
+
+
+class Named(nn.Module):
+    """Has parameters of these names and values; the right ones are in ``roles``."""
+
+    def __init__(self, roles: tuple[str | None, str | None], **values: float) -> None:
+        super().__init__()
+        self.roles = roles
+        for name, value in values.items():
+            setattr(self, name, nn.Parameter(torch.full((WIDTH,), value)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(
+            x, *(None if role is None else getattr(self, role) for role in self.roles)
+        )
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Named(("weight", "bias"), bias=0.0, weight=1.0),
+        Named(("gamma", "beta"), beta=0.0, gamma=1.0),
+        Named(("g", "b"), b=0.0, g=1.0),
+        Named(("a_2", "b_2"), b_2=0.0, a_2=1.0),
+        Named(("weight", "other"), other=0.0, weight=1.0),
+        Named(("first", "second"), second=0.0, first=1.0),  # by their initial values
+        Named(("gain", None), gain=1.0),
+        Named(("alone", None), alone=1.0),
+        Named((None, "beta"), beta=0.0),
+        Named((None, None)),
+        nn.Sequential(Named(("gamma", "beta"), beta=0.0, gamma=1.0)),
+    ],
+)
+def test_weight_and_bias_are_recognised_by_name_or_initial_value(module: nn.Module) -> None:
+    roles = getattr(module, "roles", ("gamma", "beta"))
+    weight, bias = (
+        None if role is None else torch.linspace(1, 2 + place, WIDTH)
+        for place, role in enumerate(roles)
     )
-    assert found == eps
-
-
-def test_no_eps_is_measured_of_another_function() -> None:
-    assert measured_eps(lambda x: -x, (3, WIDTH), -1, None, None) is None
+    x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0))
+    y = adopt(module, "target").function(x, (WIDTH,), weight, bias)  # type: ignore[call-arg]
+    torch.testing.assert_close(y, layer_norm(x, weight, bias))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,15 +23,14 @@ SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as poin
 SHARED_BYTES = 227 << 10  # of a program
 IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
 
-LONG = (
-    "sums_of_blocks",
-    "moments_of_rows",
-    "normalise_blocks",
-    "gradient_sums_of_blocks",
-    "gradient_means_of_rows",
-    "gradients_of_blocks",
-)
-
+LONG = {
+    "sums_of_blocks": layouts.SUMMING,
+    "moments_of_rows": layouts.JOINING,
+    "normalise_blocks": layouts.WRITING,
+    "gradient_sums_of_blocks": layouts.SUMMING,
+    "gradient_means_of_rows": layouts.JOINING,
+    "gradients_of_blocks": layouts.GRADIENTS,
+}
 STATISTICS = ("one_pass", "two_pass", "welford", "recentred")
 
 
@@ -94,37 +93,29 @@ def tile_of(layout: Layout, itemsize: int, data: Data, *, grouped: bool = False)
     return {"COLUMNS": layout.columns, "LEAVES": leaves, "NEIGHBOURS": data.is_aligned}
 
 
-def staged(layout: Layout) -> dict[str, Any]:
-    return {"ROWS": layout.rows, "STAGES": layout.stages}
-
-
 @cache
-def forward(
+def of_tiles(
+    direction: str,
     hidden: int,
     itemsize: int,
     statistic: str = "recentred",
     parameters: int = 0,
     data: Data = ALIGNED,
 ) -> tuple[Compiled, Layout]:
-    kernels = import_module("implementations.triton.forward_kernels")
-    layout = layouts.forward(hidden, itemsize)
-    assert layout is not None
-    columns = tile_of(layout, itemsize, data, grouped=statistic == "welford")
-    tile = {**columns, **staged(layout), "STATISTIC": statistic}
-    kernel = kernels.forward_of_tiles
-    return compiled(kernel, itemsize, layout.warps, parameters, data, **tile), layout
+    """Compile the forward or backward of rows that a program holds."""
+    kernels = import_module(f"implementations.triton.{direction}_kernels")
+    layout = getattr(layouts, direction)(hidden, itemsize)
+    constants = {
+        **tile_of(layout, itemsize, data, grouped=statistic == "welford"),
+        "ROWS": layout.rows,
+        "STAGES": layout.stages,
+        **({"STATISTIC": statistic} if direction == "forward" else {"RECENTRED": True}),
+    }
+    kernel = getattr(kernels, f"{direction}_of_tiles")
+    return compiled(kernel, itemsize, layout.warps, parameters, data, **constants), layout
 
 
-@cache
-def backward(
-    hidden: int, itemsize: int, parameters: int = 0, data: Data = ALIGNED
-) -> tuple[Compiled, Layout]:
-    kernels = import_module("implementations.triton.backward_kernels")
-    layout = layouts.backward(hidden, itemsize)
-    assert layout is not None
-    tile = {**tile_of(layout, itemsize, data), **staged(layout), "RECENTRED": True}
-    kernel = kernels.backward_of_tiles
-    return compiled(kernel, itemsize, layout.warps, parameters, data, **tile), layout
+forward, backward = partial(of_tiles, "forward"), partial(of_tiles, "backward")
 
 
 @cache
@@ -132,29 +123,19 @@ def of_long_rows(
     name: str, itemsize: int, statistic: str = "recentred", data: Data = ALIGNED
 ) -> tuple[Compiled, Layout]:
     """Compile one of the kernels for rows that are too long for one program."""
-    forwards, backwards = (
-        import_module(f"implementations.triton.long_{each}_kernels")
-        for each in ("forward", "backward")
-    )
-    kernel = getattr(forwards, name, None) or getattr(backwards, name)
-    layout = {
-        "sums_of_blocks": layouts.SUMMING,
-        "gradient_sums_of_blocks": layouts.SUMMING,
-        "moments_of_rows": layouts.JOINING,
-        "gradient_means_of_rows": layouts.JOINING,
-        "normalise_blocks": layouts.WRITING,
-        "gradients_of_blocks": layouts.GRADIENTS,
-    }[name]
+    direction = "backward" if "gradient" in name else "forward"
+    kernel = getattr(import_module(f"implementations.triton.long_{direction}_kernels"), name)
+    layout = LONG[name]
     constants = {
         "STATISTIC": statistic,
         "RECENTRED": statistic == "recentred",
         "SECOND_OF_TWO": False,
         "LONG_BLOCK": layouts.LONG_BLOCK,
+        "ROWS": layout.rows,
+        "STAGES": layout.stages,
         **tile_of(layout, itemsize, data),
-        **staged(layout),
+        **({} if statistic == "two_pass" else {"mean_ptr": None}),
     }
-    if statistic != "two_pass":
-        constants["mean_ptr"] = None
     known = {key: value for key, value in constants.items() if key in kernel.arg_names}
     return compiled(kernel, itemsize, layout.warps, data=data, **known), layout
 
@@ -171,10 +152,6 @@ def stack_bytes(code: Compiled, tmp_path: Path) -> int:
     return int(found)
 
 
-def accesses(ptx: str, what: str) -> list[str]:
-    return [line.split()[0] for line in re.findall(rf"{what}\S* ", ptx)]
-
-
 pytestmark = [
     pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
     pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="interpreted, nothing is compiled"),
@@ -189,76 +166,60 @@ def _an_empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-ONE_COLUMN = Data(SIZES, is_aligned=False)
-OVERLAPPING = Data(("x_stride", "dy_stride"), is_aligned=False)  # as unfold makes rows
-SPECIAL = {"misaligned": MISALIGNED, "one column": ONE_COLUMN, "overlapping rows": OVERLAPPING}
+def vectors(code: Compiled, what: str) -> list[bool]:
+    """Return for each access to memory whether it takes 16 bytes at once."""
+    return [".v4." in access for access in re.findall(rf"{what}\S* ", code.ptx)]
 
 
-@pytest.mark.parametrize("hidden", [64, 512, 1024, 4096])
+@pytest.mark.parametrize("hidden", [64, 512, 4096])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) -> None:
-    (ptx, *_), layout = forward(hidden, itemsize)
-    assert {access.split(".")[-2] for access in accesses(ptx, r"ld\.global")} == {"v4"}
-    threads = 32 * layout.warps
-    writes = layout.rows * layout.columns * itemsize // (16 * threads)
-    assert sum(".v4." in access for access in accesses(ptx, r"st\.global")) == max(writes, 1)
+    code, layout = forward(hidden, itemsize)
+    assert {*vectors(code, r"ld\.global")} == {True}
+    writes = layout.rows * layout.columns * itemsize // (16 * 32 * layout.warps)
+    assert sum(vectors(code, r"st\.global")) == max(writes, 1)
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_blocks_of_long_rows_are_read_and_written_16_bytes_at_once(itemsize: int) -> None:
     for name, tensors in (("sums_of_blocks", 1), ("gradient_sums_of_blocks", 3)):
-        (ptx, *_), layout = of_long_rows(name, itemsize)
+        code, layout = of_long_rows(name, itemsize)
         reads = layout.columns * itemsize // (16 * 32 * layout.warps)
-        assert sum(".v4." in access for access in accesses(ptx, r"ld\.global")) == tensors * reads
+        assert sum(vectors(code, r"ld\.global")) == tensors * reads
     for name, writes in (("normalise_blocks", itemsize), ("gradients_of_blocks", itemsize // 2)):
-        (ptx, *_), _ = of_long_rows(name, itemsize)
-        assert sum(".v4." in access for access in accesses(ptx, r"st\.global")) >= writes
+        assert sum(vectors(of_long_rows(name, itemsize)[0], r"st\.global")) >= writes
 
 
-@pytest.mark.parametrize("name", LONG)
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_the_kernels_of_long_rows_are_compiled_and_use_no_stack(
-    name: str, itemsize: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [
+        *((partial(of_long_rows, name, 2, "welford"), 0) for name in LONG),
+        *((partial(forward, hidden, size), 8) for hidden in (1024, 8192) for size in (2, 4)),
+        # accepted: two of each 16 numbers on the stack, little beside the traffic of x and dy
+        *((partial(backward, hidden, size), 128) for hidden in (1024, 8192) for size in (2, 4)),
+        (partial(forward, 32768, 2), 0),  # the longest row, in 32 warps
+    ],
+)
+def test_a_thread_needs_no_more_than_its_registers(
+    code: Callable[[], tuple[Compiled, Layout]], most: int, tmp_path: Path
 ) -> None:
-    for statistic in STATISTICS:
-        assert stack_bytes(of_long_rows(name, itemsize, statistic)[0], tmp_path) == 0
-
-
-@pytest.mark.parametrize("hidden", [512, 1024, 4096, 8192])
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_tiles_of_the_tables_fit_into_registers(hidden: int, itemsize: int, tmp_path: Path) -> None:
-    assert stack_bytes(forward(hidden, itemsize)[0], tmp_path) <= 8  # of Triton 3.6
-    # accepted: two of each 16 numbers on the stack, little beside the traffic of x and dy
-    assert stack_bytes(backward(hidden, itemsize)[0], tmp_path) <= 128
-
-
-def test_the_longest_row_of_half_precision_fits_into_the_registers_of_32_warps(
-    tmp_path: Path,
-) -> None:
-    code, layout = forward(32768, 2)
-    assert (layout.columns, layout.warps, stack_bytes(code, tmp_path)) == (32768, 32, 0)
+    assert stack_bytes(code()[0], tmp_path) <= most
 
 
 @pytest.mark.parametrize(
     ("hidden", "itemsize", "parameters"),
-    [(8192, 2, 2), (8192, 2, 4), (8192, 2, 8), (8192, 4, 4), (4096, 8, 8)],
+    [(8192, 2, 2), (8192, 2, 8), (8192, 4, 4), (4096, 8, 8)],
 )
 def test_prefetched_tiles_fit_into_shared_memory(
     hidden: int, itemsize: int, parameters: int
 ) -> None:
     for code, layout in (
-        backward(hidden, itemsize, parameters),
+        backward(hidden, itemsize, parameters=parameters),
         of_long_rows("gradients_of_blocks", itemsize),
     ):
         assert layout.stages > 1
         assert code.shared_bytes <= SHARED_BYTES
-
-
-def test_the_backward_prefetches_tiles() -> None:
-    (ptx, *_), layout = backward(4096, 2)
-    assert layout.stages > 1
-    assert accesses(ptx, r"cp\.async\.c[ga]\.shared\.global")
-    assert "cp.async.wait_group" in ptx
+        assert "cp.async.wait_group" in code.ptx
 
 
 def test_the_second_and_third_centring_are_not_optimised_away() -> None:
@@ -272,52 +233,39 @@ def test_the_second_and_third_centring_are_not_optimised_away() -> None:
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_division_and_root_are_approximate_only_for_welford(statistic: str) -> None:
-    for ptx in (
-        forward(4096, 2, statistic)[0].ptx,
-        of_long_rows("sums_of_blocks", 2, statistic)[0].ptx,
-        of_long_rows("moments_of_rows", 2, statistic)[0].ptx,
-    ):
-        approximate = re.findall(r"(?:div\.full|approx)", ptx)
-        assert bool(approximate) == (statistic == "welford")
+def test_only_welford_divides_approximately_and_nothing_flushes_subnormal_numbers(
+    statistic: str,
+) -> None:
+    codes = [forward(4096, 2, statistic)[0], backward(512, 2)[0]]
+    codes += [of_long_rows(name, 2, statistic)[0] for name in LONG]
+    assert not any(".ftz" in code.ptx for code in codes)
+    for code in (codes[0], *codes[2:4]):  # the forward, and the sums and moments of long rows
+        assert bool(re.search(r"div\.full|approx", code.ptx)) == (statistic == "welford")
+
+
+ONE_COLUMN = Data(SIZES, is_aligned=False)
+OVERLAPPING = Data(("x_stride", "dy_stride"), is_aligned=False)  # as unfold makes rows
+SPECIAL = {"misaligned": MISALIGNED, "one column": ONE_COLUMN, "overlapping rows": OVERLAPPING}
 
 
 @pytest.mark.parametrize("data", SPECIAL.values(), ids=SPECIAL)
-# with and without a tree of each thread's own
-@pytest.mark.parametrize(("itemsize", "statistic"), [(2, "welford"), (4, "recentred")])
-def test_data_that_triton_specialises_differently_are_compiled(
-    itemsize: int, statistic: str, data: Data
-) -> None:
+def test_data_that_triton_specialises_differently_are_compiled(data: Data) -> None:
     hidden = 1 if data is ONE_COLUMN else 1000
-    code, _ = forward(hidden, itemsize, statistic, data=data)
-    assert not any(".v4." in access for access in accesses(code.ptx, r"ld\.global"))
-    assert backward(hidden, itemsize, data=data)[0].ptx
-
-
-@pytest.mark.parametrize("data", [MISALIGNED, OVERLAPPING], ids=["misaligned", "overlapping rows"])
-@pytest.mark.parametrize("name", LONG)
-def test_kernels_of_long_rows_are_compiled_for_such_data_too(name: str, data: Data) -> None:
-    assert of_long_rows(name, 2, "welford", data)[0].ptx
-
-
-@pytest.mark.parametrize("itemsize", [2, 4])
-def test_no_instruction_flushes_subnormal_numbers_to_zero(itemsize: int) -> None:
-    codes = [forward(512, itemsize, statistic)[0] for statistic in STATISTICS]
-    codes += [backward(512, itemsize)[0], *(of_long_rows(length, itemsize)[0] for length in LONG)]
-    assert not any(".ftz" in code.ptx for code in codes)
-
-
-@pytest.mark.parametrize("itemsize", [2, 8])
-def test_the_kernel_that_adds_up_parts_is_compiled(itemsize: int) -> None:
+    # with and without a tree of each thread's own
+    for itemsize, statistic in ((2, "welford"), (4, "recentred")):
+        code, _ = forward(hidden, itemsize, statistic, data=data)
+        assert not any(vectors(code, r"ld\.global"))
+    assert backward(hidden, 2, data=data)[0].ptx
+    if data is not ONE_COLUMN:
+        assert all(of_long_rows(name, 2, "welford", data)[0].ptx for name in LONG)
     kernels = import_module("implementations.triton.backward_kernels")
     adding = layouts.adding(layouts.gradient_parts(10_000, 65536, 132))
     added = {"ROWS": adding.rows, "COLUMNS": adding.columns}
-    for data in (ALIGNED, *SPECIAL.values()):
+    for itemsize in (2, 8):
         assert compiled(kernels.add_parts, itemsize, adding.warps, data=data, **added).ptx
 
 
 def test_float64_is_computed_in_float64() -> None:
-    for hidden in (64, 8192):
-        assert re.search(r"add(\.rn)?\.f64", forward(hidden, 8)[0].ptx)
-    for code, _ in (backward(4096, 8), *(of_long_rows(length, 8) for length in LONG)):
+    codes = forward(64, 8), forward(8192, 8), backward(4096, 8)
+    for code, _ in (*codes, *(of_long_rows(name, 8) for name in LONG)):
         assert re.search(r"(add|fma)(\.rn)?\.f64", code.ptx)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from harness.numerics.error_measurement import measure_errors
 from harness.records import Affine, Case, Direction, Status
@@ -23,7 +22,7 @@ from harness.report.verdict import headline
 from harness.run.attempt import Judged, attempt
 from harness.verify import verify
 from implementations import Implementation, find
-from implementations.triton import arguments, launch, operators
+from implementations.triton import launch, operators
 from implementations.triton import layout as layouts
 from implementations.triton.layout import Layout
 
@@ -88,7 +87,7 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("FORWARD", "BACKWARD"):
         table = {
-            itemsize: {columns // SHRINK: smaller(each) for columns, each in by_columns.items()}
+            itemsize: {columns // SHRINK: smaller(layout) for columns, layout in by_columns.items()}
             for itemsize, by_columns in getattr(layouts, name).items()
         }
         monkeypatch.setattr(layouts, name, table)
@@ -123,7 +122,7 @@ def tensors(
 def gradients(
     norm: Implementation, given: tuple[Tensor, ...], dy: Tensor, wanted: tuple[int, ...] = (0, 1, 2)
 ) -> tuple[Tensor, ...]:
-    leaves = [each.clone().requires_grad_(index in wanted) for index, each in enumerate(given)]
+    leaves = [tensor.clone().requires_grad_(index in wanted) for index, tensor in enumerate(given)]
     y = norm(leaves[0], (leaves[0].shape[-1],), leaves[1], leaves[2])
     return torch.autograd.grad(y, [leaves[index] for index in wanted], dy)
 
@@ -139,22 +138,14 @@ def test_each_passes_the_whole_short_verification(name: str, dtype: str) -> None
     assert verdict.passed, headline(verdict)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "distributions"),
-    [
-        ("float32", ("offset_1e4", "constant", "tiny_variance", "outlier_first", "row_scales")),
-        *((dtype, ()) for dtype in DTYPES[1:]),
-    ],
-)
+@every_dtype
 @every_name
-def test_each_is_within_its_bound_for_all_data(
-    name: str, dtype: str, distributions: tuple[str, ...]
-) -> None:
+def test_each_is_within_its_bound_for_all_data(name: str, dtype: str) -> None:
+    distributions = ["normal", "last_digit", "nan_row"]
+    if dtype == "float32":
+        distributions += ["offset_1e4", "constant", "tiny_variance", "outlier_first", "row_scales"]
     assert_right(
-        *(
-            trial(name, (5, 64), dtype, distribution=distribution)
-            for distribution in ("normal", "last_digit", "nan_row", *distributions)
-        ),
+        *(trial(name, (5, 64), dtype, distribution=kind) for kind in distributions),
         trial(name, (2, 1008), dtype),  # read by 16 bytes, the last of which are beyond the row
         trial(name, (3, 7), dtype, direction=Direction.FORWARD, param_dtype="float32"),
     )
@@ -236,17 +227,15 @@ def test_an_infinite_dy_of_a_long_row_affects_only_its_column_of_dbias() -> None
 
 
 # 24 rows of 768: centring twice is not enough for some of them
+@pytest.mark.usefixtures("shrunk")
 @pytest.mark.parametrize("shape", [(24, 768), (2, LONG)])
+@pytest.mark.parametrize("distribution", ["offset_1e7", "last_digit"])
 def test_the_recentred_kernel_is_accurate_at_every_condition_number(
-    shape: tuple[int, int], request: pytest.FixtureRequest
+    shape: tuple[int, int], distribution: str
 ) -> None:
-    if shape[1] == LONG:
-        request.getfixturevalue("shrunk")
-    for distribution in ("offset_1e7", "last_digit"):
-        found = trial("triton_recentred", shape, "float32", distribution=distribution)
-        assert (found.status, found.reason) == (Status.OK, "")
-        assert found.errors is not None
-        assert found.errors.condition_max_ratio > 5e6
+    found = trial("triton_recentred", shape, "float32", distribution=distribution)
+    assert (found.status, found.reason) == (Status.OK, "")
+    assert found.errors.condition_max_ratio > 5e6
 
 
 def test_centring_once_is_outside_the_bound_of_recentring() -> None:
@@ -258,19 +247,17 @@ def test_centring_once_is_outside_the_bound_of_recentring() -> None:
 # --- autograd and torch.compile ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hidden", [33, 8 * UNIT + 51, LONG])
+@pytest.mark.usefixtures("shrunk")
+@pytest.mark.parametrize(("rows", "hidden"), [(21, 33), (3, 8 * UNIT + 51), (3, LONG)])
 def test_a_gradient_computed_alone_and_a_row_in_another_batch_have_the_same_bits(
-    hidden: int, request: pytest.FixtureRequest
+    rows: int, hidden: int
 ) -> None:
-    if hidden > 33:
-        request.getfixturevalue("shrunk")
-    x, weight, bias, dy = tensors((21 if hidden == 33 else 3, hidden), hidden)
+    x, weight, bias, dy = tensors((rows, hidden), hidden)
     norm = find("triton_recentred")
     together = gradients(norm, (x, weight, bias), dy)
     for wanted in ((0,), (1,), (2,), (0, 2)):
         alone = gradients(norm, (x, weight, bias), dy, wanted)
-        for index, found in zip(wanted, alone, strict=True):
-            assert torch.equal(found, together[index])
+        assert all(map(torch.equal, alone, [together[index] for index in wanted]))
     (part,) = gradients(norm, (x[:2], weight, bias), dy[:2], (0,))
     assert torch.equal(together[0][:2], part)
     assert torch.equal(norm(x, (hidden,))[:1], norm(x[:1], (hidden,)))
@@ -285,38 +272,12 @@ def test_the_same_call_gives_the_same_bits(name: str, hidden: int) -> None:
     assert all(torch.equal(*pair) for again in others for pair in zip(again, first, strict=True))
 
 
-@needs_gpu
-def test_elements_beyond_32_bits_are_computed() -> None:
-    hidden, rows = 4096, (1 << 31) // 4096 + 3
-    if torch.cuda.mem_get_info()[0] < 20 << 30:
-        pytest.skip("needs 20 GiB of GPU memory")
-    x = torch.zeros(rows, hidden, device=DEVICE, dtype=torch.bfloat16)
-    last = torch.randn(3, hidden, device=DEVICE, dtype=torch.bfloat16)
-    x[-3:] = last
-    norm = find("triton_recentred")
-    leaf, small = x.requires_grad_(), last.clone().requires_grad_()
-    y = norm(leaf, (hidden,))
-    assert torch.equal(y[-3:], norm(last, (hidden,)))
-    (found,) = torch.autograd.grad(y, leaf, x.detach())
-    (expected,) = torch.autograd.grad(norm(small, (hidden,)), small, last)
-    assert torch.equal(found[-3:], expected)
-
-
 @every_name
 def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> None:
     x, weight, bias, dy = tensors((6, 33), 33, torch.bfloat16)
     given = (x, weight.float(), bias.double())
-    found = gradients(find(name), given, dy)
+    found = gradients(find(name), given, dy[:1].expand(6, 33))
     assert [gradient.dtype for gradient in found] == [tensor.dtype for tensor in given]
-
-
-def test_an_expanded_dy_is_accepted() -> None:
-    x, weight, _, _ = tensors((6, 33), 33)
-    found, expected = (
-        torch.autograd.grad(norm(x.requires_grad_(), (33,), weight).sum(), x)[0]
-        for norm in (find("triton_recentred"), functional.layer_norm)
-    )
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0), (2, 0, 3)])
@@ -324,8 +285,8 @@ def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...
     x, weight, bias, dy = tensors(shape, shape[-1])
     norm = find("triton_recentred")
     assert norm(x, shape[-1:], weight, bias).shape == shape
-    for found, leaf in zip(gradients(norm, (x, weight, bias), dy), (x, weight, bias), strict=True):
-        assert torch.equal(found, torch.zeros_like(leaf))
+    found = gradients(norm, (x, weight, bias), dy)
+    assert all(map(torch.equal, found, map(torch.zeros_like, (x, weight, bias))))
 
 
 def test_it_is_traced_whole_by_torch_compile() -> None:
@@ -347,11 +308,3 @@ def test_the_operators_pass_the_checks_of_torch() -> None:
     _, moments = launch.forward(x, weight, bias, 33, 1e-5, "recentred", True)
     given = (dy, x, weight, moments, 33, True, torch.float32, None)
     torch.library.opcheck(operators._backward, given, test_utils=("test_schema", "test_faketensor"))
-
-
-def test_rows_with_gaps_between_them_are_not_copied() -> None:
-    x = torch.zeros(4, 6, 40, device=DEVICE)
-    for apart in (x[:, :, :33], x[::2, 0], x[:, 1:2], x[0].expand(4, 6, 40)[:, 0]):
-        hidden = apart.shape[-1]
-        matrix = arguments.as_matrix(apart, apart.numel() // hidden, hidden)
-        assert matrix.data_ptr() == apart.data_ptr()
