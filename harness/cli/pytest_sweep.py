@@ -22,9 +22,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import implementations
 from harness.cases import Planned, load_preset, load_sweep
 from harness.cases.inputs import Inputs
-from harness.measure.devices import Device
-from harness.measure.latency import Sampled, Sampler, TimedCall
-from harness.measure.memory import relocate
+from harness.measure import Device, Sampled, Sampler, TimedCall, relocate
 from harness.records import (
     Allocation,
     ArmRole,

@@ -43,7 +43,7 @@ from harness.run.session import plan
 
 if TYPE_CHECKING:
     from harness.cases.inputs import Inputs
-    from harness.measure.latency import Sampled
+    from harness.measure import Sampled
     from harness.run.attempt import Judged
     from harness.run.case import CaseRunner
     from implementations.contract import Implementation

@@ -18,7 +18,7 @@ from shutil import rmtree
 from time import monotonic
 
 from harness.cases import Grid, Planned, Sweep
-from harness.measure.sample_statistics import epoch_values, median_quantile
+from harness.measure import epoch_values, median_quantile
 from harness.records import Budget, Case, Environment, Latency, Measurement, Record, WarningKind
 from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count

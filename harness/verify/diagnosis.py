@@ -22,10 +22,7 @@ from torch import Tensor
 from harness.cases.axes import changed
 from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.mutants import WRONG, Mutant
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import bound_ratios, status_of
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.numerics import OUTPUTS, Outputs, Reference, bound_ratios, error_bound_of, status_of
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
 from harness.run.attempt import Judged, attempt, exact_of

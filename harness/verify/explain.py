@@ -12,9 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.numerics.bounds import spacing
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.oracle import ExactRows, wide_parameter, wide_rows
+from harness.numerics import ExactRows, measure_errors, spacing, wide_parameter, wide_rows
 from harness.records import Case, Status
 from harness.run.attempt import attempt, exact_of
 from implementations.contract import Implementation

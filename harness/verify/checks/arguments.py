@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.numerics.outputs import Outputs, copies_of
+from harness.numerics import Outputs, copies_of
 from harness.records import Affine, Direction, Status
 from harness.records.finding import RemarkKind
 from harness.records.text import listed

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.numerics.outputs import Outputs
+from harness.numerics import Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, Severity, limit
 from harness.records.text import bytes_text
