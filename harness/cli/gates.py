@@ -226,7 +226,7 @@ def check(
         history_name,
         read_history,
     )
-    from harness.run.fleet import Fleet
+    from harness.run import Fleet
     from harness.store import write
 
     head = _read_finished(
@@ -278,7 +278,7 @@ def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
     from harness.regression import is_steady, passes_left, record_baseline
     from harness.report.document import Text, show
-    from harness.run.fleet import Fleet
+    from harness.run import Fleet
 
     command = typed_command()
     try:
@@ -326,7 +326,7 @@ def ab(revision: str, choice: SweepChoice) -> Comparison:
     Exit code 0: nothing got worse. 1: a case got worse. 2: there is no such revision, or it
     cannot be imported. 3: nothing was measured. 4: nothing can be compared.
     """
-    from harness.run.fleet import Fleet
+    from harness.run import Fleet
 
     try:
         sweep = choice.load()

@@ -25,7 +25,8 @@ from harness.numerics import (
 from harness.records import Case, Direction, OutputErrors, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count, listed
-from harness.run.attempt import Judged, attempt, exact_of
+from harness.run import Judged, exact_of
+from harness.run.attempt import attempt
 from harness.verify.cases import PlannedCase, first_case
 from harness.verify.raises import raises_in
 from harness.verify.scope import fitted

@@ -25,8 +25,8 @@ from harness.mutants import WRONG, Mutant
 from harness.numerics import OUTPUTS, Outputs, Reference, bound_ratios, error_bound_of, status_of
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
-from harness.run.attempt import Judged, attempt, exact_of
-from harness.run.integrity import process_state_restored
+from harness.run import Judged, exact_of, process_state_restored
+from harness.run.attempt import attempt
 from harness.verify.cases import first_case
 from harness.verify.scope import scope_of
 from harness.verify.trigger import Further, conditions_of_failures

@@ -31,7 +31,7 @@ from harness.cases.inputs import LAYOUTS, make_inputs
 from harness.numerics import OUTPUTS
 from harness.records import Affine, Case, Status
 from harness.records.text import listed
-from harness.run.attempt import Judged
+from harness.run import Judged
 
 __all__ = [
     "SETTINGS",

@@ -18,9 +18,16 @@ from harness.measure import DEVICES
 from harness.numerics import OUTPUTS, OUTPUTS_OF, Inaccuracy, Outputs, measure_errors
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.run.attempt import Judged, attempt
-from harness.run.call import ContractViolationError, ImplementationError, run_once
-from harness.run.integrity import TamperingError, Trusted, observed
+from harness.run import (
+    ContractViolationError,
+    ImplementationError,
+    Judged,
+    TamperingError,
+    Trusted,
+    observed,
+    run_once,
+)
+from harness.run.attempt import attempt
 from harness.verify.case_results import (
     GRADED_SHAPE,
     CaseResults,

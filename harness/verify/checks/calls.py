@@ -28,14 +28,7 @@ from harness.numerics import (
     named_outputs,
 )
 from harness.records import Case, Direction
-from harness.run.call import (
-    ContractViolationError,
-    checked,
-    grad_mode,
-    guarded,
-    refuses,
-    run_once,
-)
+from harness.run import ContractViolationError, checked, grad_mode, guarded, refuses, run_once
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 

@@ -13,7 +13,7 @@ import torch
 from harness.numerics import Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
-from harness.run.integrity import (
+from harness.run import (
     process_state,
     process_state_restored,
     set_caller_state,
