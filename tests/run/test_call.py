@@ -12,16 +12,15 @@ from factories.known_functions import good
 from torch import Tensor
 
 from harness.cases import Inputs, make_inputs
-from harness.records import Affine, Case, Direction, Mode, Status
+from harness.records import Affine, Case, Direction, Status
 from harness.run import (
     ContractViolationError,
     ImplementationError,
     bind,
-    function_of,
     grad_mode,
     run_once,
 )
-from implementations import UnsupportedError, find
+from implementations import UnsupportedError
 
 FORWARD = Case(implementation="implementation", shape=(4, 6))
 BACKWARD = replace(FORWARD, direction=Direction.BACKWARD)
@@ -105,13 +104,6 @@ def test_a_bound_call_can_be_repeated_and_leaves_its_inputs_without_gradient(
     assert len(one) == len(other) == (4 if case is FORWARD else 3)  # type: ignore[arg-type]
     assert all(map(torch.equal, one, other))  # type: ignore[call-overload]
     assert not any(tensor.requires_grad for tensor in inputs.tensors)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads the compiler
-def test_only_compiled_mode_compiles_the_function() -> None:
-    native = find("native")
-    assert function_of(native, Mode.EAGER) is native.function
-    assert function_of(native, Mode.COMPILED) is not native.function
 
 
 # --- a contract that is broken -------------------------------------------------------------------

@@ -45,21 +45,11 @@ def changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
 # --- what is measured ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ((), {"errors"}),
-        (ERRORS, {"errors"}),
-        ((Measurement.MEMORY,), {"errors", "memory"}),
-        ((Measurement.LATENCY,), {"errors", "latency"}),
-        ((Measurement.COLD,), {"errors", "cold"}),
-    ],
-    ids=["nothing", "errors", "memory", "latency", "cold"],
-)
+@pytest.mark.parametrize("asked", [(), *((measurement,) for measurement in Measurement)], ids=str)
 def test_errors_are_always_measured_and_the_rest_if_asked_for(
-    runner: CaseRunner, asked: tuple[Measurement, ...], found: set[str]
+    runner: CaseRunner, asked: tuple[Measurement, ...]
 ) -> None:
-    assert measured(runner.run(CASE, asked, ONE_EPOCH)) == found
+    assert measured(runner.run(CASE, asked, ONE_EPOCH)) == {"errors", *asked}
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (0, 5), (5, 0)], ids=str)
@@ -134,8 +124,7 @@ def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(
         (changed(lambda y: y * torch.nan), Status.WRONG, "512 of 512 elements", ALL_OF_IT),
         (changed(lambda y: y[:3]), Status.WRONG, "[3, 32]", set()),
         (raises(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows", set()),
-        (raises(MemoryError()), Status.OUT_OF_MEMORY, "out of memory", set()),
-        (raises(RuntimeError("first\nsecond")), Status.ERROR, "RuntimeError: first", set()),
+        (raises(RuntimeError("tired")), Status.ERROR, "RuntimeError: tired", set()),
     ],
 )
 def test_how_an_implementation_behaves_is_the_status_of_its_case_alone(
@@ -180,23 +169,13 @@ def test_a_case_beyond_the_declared_bound_is_out_of_guarantee(runner: CaseRunner
     assert "one_pass" in record.reason
 
 
-@pytest.mark.parametrize("missing", ["CXX", "PATH"])
 def test_compiling_without_a_compiler_is_unsupported(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, missing: str, tmp_path: Any
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv(missing, str(tmp_path / "nothing-here"))
+    monkeypatch.setenv("CXX", "nothing-here")
     record = runner.run(replace(CASE, mode=Mode.COMPILED), ERRORS, ONE_EPOCH)
     assert record.status is Status.UNSUPPORTED
     assert "g++" in record.reason
-
-
-def test_an_unavailable_device_is_unsupported(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CpuDevice, "unavailable", lambda _: "it went up in smoke")
-    record = runner.run(CASE, ERRORS, ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.UNSUPPORTED, "it went up in smoke")
 
 
 def test_a_case_that_does_not_fit_into_memory_is_not_started(
@@ -235,13 +214,8 @@ def test_an_implementation_that_fails_in_or_after_the_timing_keeps_earlier_measu
     assert measured(record) == kept
 
 
-@pytest.mark.parametrize("part", ["find", "exact", "time"])
-def test_an_exception_in_the_harness_propagates(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
+@pytest.mark.parametrize("part", ["find", "time"])
+def test_an_exception_in_the_harness_propagates(runner: CaseRunner, part: str) -> None:
     bug = raises(RuntimeError("a bug in the harness"))
-    if part == "exact":
-        monkeypatch.setattr(runner, part, bug)
-    given = {} if part == "exact" else {part: bug}
     with pytest.raises(RuntimeError, match="a bug in the harness"):
-        runner.run(CASE, tuple(Measurement), ONE_EPOCH, **given)
+        runner.run(CASE, tuple(Measurement), ONE_EPOCH, **{part: bug})

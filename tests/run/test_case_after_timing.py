@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -31,18 +30,6 @@ def remembering(key: Callable[[Tensor], object]) -> Callable[..., Tensor]:
         if len(found) < AFTER:
             found.append(good(x, *rest))
         return found[-1]
-
-    return function
-
-
-def changing(change: Callable[[Tensor], Any]) -> Callable[..., Any]:
-    """Return a LayerNorm that changes its result after some calls."""
-    calls: list[None] = []
-
-    def function(*arguments: Any) -> Any:
-        calls.append(None)
-        y = good(*arguments)
-        return y if len(calls) <= AFTER else change(y)
 
     return function
 
@@ -82,23 +69,6 @@ def test_cached_gradients_are_detected(
 
     case = implementation(function, replace(BACKWARD, direction=direction))
     assert is_detected(runner.run(case, LATENCY, ONE_EPOCH))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (torch.empty_like, "in a timed call, y has elements that were never written"),
-        (lambda y: y[:3], "y has shape"),
-        (lambda y: (gc.get_objects(), y)[1], "searches the objects of the process"),
-    ],
-)
-def test_a_later_call_that_violates_its_contract_is_named(
-    runner: CaseRunner, implementation: Known, change: Callable[[Tensor], Any], said: str
-) -> None:
-    case = implementation(changing(change), replace(CASE, shape=(61, 67)))
-    record = runner.run(case, LATENCY, ONE_EPOCH)
-    assert record.status is Status.WRONG
-    assert said in record.reason
 
 
 # --- right implementations -----------------------------------------------------------------------

@@ -63,25 +63,18 @@ def test_a_deleted_function_is_put_back(trusted: Trusted) -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_a_profile_function_that_was_left_is_named_and_put_back(
+def test_a_state_that_is_not_the_marked_one_is_named_and_put_back(
     trusted: Trusted, quick: bool
 ) -> None:
-    before = sys.getprofile()
-    trusted.mark_state()
-    sys.setprofile(fake)
-    with pytest.raises(TamperingError, match="leaves Python's profile function at"):
-        trusted.check(quick=quick)
-    assert sys.getprofile() is before
-    trusted.check(quick=quick)
-
-
-def test_a_state_that_was_marked_is_the_one_to_leave(trusted: Trusted) -> None:
     torch.set_num_threads(2)
     trusted.mark_state()
-    trusted.check()
+    trusted.check(quick=quick)
     torch.set_num_threads(1)
-    with pytest.raises(TamperingError, match="threads at 1, where it was 2"):
-        trusted.check()
+    sys.setprofile(fake)
+    said = "threads at 1, where it was 2, leaves Python's profile function at"
+    with pytest.raises(TamperingError, match=said):
+        trusted.check(quick=quick)
+    assert (torch.get_num_threads(), sys.getprofile()) == (2, None)
     torch.set_num_threads(1)
     trusted.mark_state()
 

@@ -44,15 +44,6 @@ def test_a_run_has_every_record_on_disk_before_it_is_reported_and_leaves_one_par
     assert rows(outcome.results.records) == ROWS
 
 
-def test_an_implementation_that_cannot_be_found_is_refused() -> None:
-    sweep = Sweep(grids=(Grid(implementations=("nativ", "gone.py:f")),))
-    with pytest.raises(Refusal) as refused:
-        plan(sweep, cast("Fleet", LocalFleet()))
-    first, second = str(refused.value).splitlines()
-    assert "no file gone.py" in first
-    assert "did you mean 'native'?" in second
-
-
 def test_shards_together_plan_every_case_once() -> None:
     fleet = cast("Fleet", LocalFleet())
     sweep = Sweep(grids=(Grid(seeds=tuple(range(10))),))
@@ -74,6 +65,13 @@ def killed_as_its_continuation_starts(mine: Sessions) -> None:
     with Journal(mine.session().journal) as begun:  # one of five records
         for entry in (*results.runs, *results.environments.values(), results.records[0]):
             begun.add(entry)
+
+
+def killed_in_its_last_line(mine: Sessions) -> None:
+    mine.stop_after(3)
+    path = mine.session().journal
+    path.write_bytes(path.read_bytes()[:-40])
+    mine.subjects.with_name("calls").write_text("1 2\n")  # the third is measured again
 
 
 def killed_before_the_first_line(mine: Sessions) -> None:
@@ -104,6 +102,7 @@ def stopped_as_the_time_is_up(mine: Sessions) -> None:
         (extended_and_stopped, 3),
         (killed_as_its_continuation_starts, 5),
         (killed_before_the_first_line, 5),
+        (killed_in_its_last_line, 2),
         (stopped_as_the_time_is_up, 2),
     ],
 )
@@ -119,14 +118,6 @@ def test_a_continued_run_keeps_what_was_measured_and_measures_the_rest_once(
     assert len(outcome.results.runs) >= 2
     assert read(outcome.path) == outcome.results
     assert not mine.session().journal.exists()
-
-
-def test_a_torn_last_line_costs_one_case(mine: Sessions) -> None:
-    mine.stop_after(3)
-    path = mine.session().journal
-    path.write_bytes(path.read_bytes()[:-40])  # as if killed within the write
-    assert rows(mine.run(resume=True).results.records) == ROWS
-    assert mine.calls == [1, 2, 3, 3, 4, 5]
 
 
 def test_failures_are_results_and_are_not_retried(mine: Sessions) -> None:

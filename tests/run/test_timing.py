@@ -175,12 +175,6 @@ def test_a_call_with_a_short_launch_or_a_failed_replay_has_its_latency_alone(
     assert ("replayed subject" in dict(device.sampled)) is is_tried
 
 
-def test_a_call_without_a_latency_is_not_replayed(timed: Callable[..., Sampled]) -> None:
-    device = FakeDevice(lambda *_: 0.0, launch_s=9e-6)
-    assert timed(device).latency is None
-    assert "replayed subject" not in dict(device.sampled)
-
-
 def test_a_latency_is_compared_with_a_copy_of_the_bytes_of_the_case(
     timed: Callable[..., Sampled],
 ) -> None:
@@ -191,12 +185,3 @@ def test_a_latency_is_compared_with_a_copy_of_the_bytes_of_the_case(
     empty = replace(CASE, shape=(0, 5))
     latency = latency_of(timed(FakeDevice(by_name), empty))
     assert (latency.ceiling_ratio, latency.is_valid) == (None, True)
-
-
-def test_the_order_of_samples_depends_on_the_case(timed: Callable[..., Sampled]) -> None:
-    orders = []
-    for case in (CASE, CASE, replace(CASE, shape=(16, 33))):
-        device = FakeDevice(by_name)
-        timed(device, case)
-        orders.append(device.sampled)
-    assert orders[0] == orders[1] != orders[2]
