@@ -179,15 +179,6 @@ def test_other_calls_are_allowed(call: Callable[[], object]) -> None:
     observe(call)
 
 
-def test_an_exception_of_the_call_is_not_replaced() -> None:
-    def call() -> None:
-        open_a_file()
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        observe(call)
-
-
 def test_a_profile_function_that_is_in_use_stays() -> None:
     sys.setprofile(fake)
     try:
