@@ -220,7 +220,7 @@ def check(
         _record(read_run(run), baseline)
         return None
     from harness import regression
-    from harness.run.fleet import Fleet
+    from harness.run import Fleet
     from harness.store import write
 
     head = _read_finished(
@@ -273,7 +273,7 @@ def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
     from harness.regression import is_steady, passes_left, record_baseline
     from harness.report.document import Text, show
-    from harness.run.fleet import Fleet
+    from harness.run import Fleet
 
     command = typed_command()
     try:
@@ -321,7 +321,7 @@ def ab(revision: str, choice: SweepChoice) -> Comparison:
     Exit code 0: nothing got worse. 1: a case got worse. 2: there is no such revision, or it
     cannot be imported. 3: nothing was measured. 4: nothing can be compared.
     """
-    from harness.run.fleet import Fleet
+    from harness.run import Fleet
 
     try:
         sweep = choice.load()

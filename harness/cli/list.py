@@ -61,7 +61,7 @@ def _inputs(axis: str) -> dict[str, str]:
 
 
 def _devices() -> dict[str, str]:
-    from harness.measure.devices import DEVICES
+    from harness.measure import DEVICES
 
     reasons = {kind: make().unavailable() for kind, make in DEVICES.items()}
     return {kind: f"unavailable: {why}" if why else "available" for kind, why in reasons.items()}

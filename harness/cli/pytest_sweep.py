@@ -22,9 +22,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import implementations
 from harness.cases import Planned, load_preset, load_sweep
 from harness.cases.inputs import Inputs
-from harness.measure.devices import Device
-from harness.measure.latency import Sampled, Sampler, TimedCall
-from harness.measure.memory import relocate
+from harness.measure import Device, Sampled, Sampler, TimedCall, relocate
 from harness.records import (
     Allocation,
     ArmRole,
@@ -37,12 +35,15 @@ from harness.records import (
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.report.pytest_benchmark import extra_info_of, machine_info_of
-from harness.run.attempt import Judged
-from harness.run.call import bind
-from harness.run.case import CaseRunner
-from harness.run.fleet import worker_info
-from harness.run.session import cases_on, refuse_unresolved
-from harness.run.timing import model_bytes
+from harness.run import (
+    CaseRunner,
+    Judged,
+    bind,
+    cases_on,
+    model_bytes,
+    refuse_unresolved,
+    worker_info,
+)
 from implementations.contract import LayerNormFunction
 
 # Warnings fail no case, whatever the user's settings. A case that is not ok leaves its benchmark

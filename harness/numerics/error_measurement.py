@@ -20,7 +20,7 @@ from math import inf, isfinite
 import torch
 from torch import Tensor
 
-from harness.cases.inputs import Inputs
+from harness.cases import Inputs
 from harness.numerics import double_double as dd
 from harness.numerics.bounds import ColumnSums, ErrorBound, spacing, unit_roundoff
 from harness.numerics.double_double import Pair

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.cases.inputs import Inputs
+from harness.cases import Inputs
 from harness.numerics.bounds import ErrorBound, unit_roundoff
 from harness.numerics.error_measurement import (
     BoundRatio,

@@ -22,7 +22,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from harness.cases.inputs import Inputs
+from harness.cases import Inputs
 from harness.numerics import double_double as dd
 from harness.numerics.double_double import Pair
 from harness.records import Case

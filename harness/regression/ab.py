@@ -38,14 +38,12 @@ from harness.regression.revision import (
     is_unchanged,
     repository_of,
 )
-from harness.run.fleet import START_S, TIMINGS, EndedError, Fleet, Job
-from harness.run.session import plan
+from harness.run import START_S, TIMINGS, EndedError, Fleet, Job, plan
 
 if TYPE_CHECKING:
     from harness.cases.inputs import Inputs
-    from harness.measure.latency import Sampled
-    from harness.run.attempt import Judged
-    from harness.run.case import CaseRunner
+    from harness.measure import Sampled
+    from harness.run import CaseRunner, Judged
     from implementations.contract import Implementation
 
 BASE = "base@"
@@ -95,8 +93,7 @@ def time_against_base(runner: CaseRunner, job: Job) -> Record:
     """Verify a case and time it in turn with the same target of the base."""
     import implementations
     from harness.regression.side_by_side import side_by_side
-    from harness.run.call import bind, function_of
-    from harness.run.timing import time_case
+    from harness.run import bind, function_of, time_case
 
     def time(judged: Judged, inputs: Inputs, *arguments: Any, **more: Any) -> Sampled:
         case = judged.case

@@ -18,7 +18,7 @@ from shutil import rmtree
 from time import monotonic
 
 from harness.cases import Grid, Planned, Sweep
-from harness.measure.sample_statistics import epoch_values, median_quantile
+from harness.measure import epoch_values, median_quantile
 from harness.records import Budget, Case, Environment, Latency, Measurement, Record, WarningKind
 from harness.records.refusal import NotMeasuredError, Refusal
 from harness.records.text import count
@@ -30,8 +30,7 @@ from harness.regression.latency_judge import (
     Shift,
     process_ratios,
 )
-from harness.run.fleet import TIMINGS, Fleet, Job, merged
-from harness.run.session import Session, run_session
+from harness.run import TIMINGS, Fleet, Job, Session, merged, run_session
 from harness.store import Results, read, write
 
 EPOCHS = 12  # trade-off: more epochs in one process do not narrow the spread between processes

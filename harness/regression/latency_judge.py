@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import exp, expm1, inf, isfinite, log, log1p, sqrt
 from statistics import median, stdev
 
-from harness.measure.sample_statistics import (
+from harness.measure import (
     LONG_CALL_S,
     centre,
     epoch_values,

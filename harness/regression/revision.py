@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness.measure.environment import environment_outside_hooks
+from harness.measure import environment_outside_hooks
 from harness.records.refusal import Refusal
 
 _PACKAGE = "implementations"

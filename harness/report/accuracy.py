@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.numerics.bound_terms import (
+from harness.numerics import (
     SIGNIFICAND_BITS,
     chain_length,
     condition_limit,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.numerics.bound_terms import SIGNIFICAND_BITS
+from harness.numerics import SIGNIFICAND_BITS
 from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Record, Run
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words

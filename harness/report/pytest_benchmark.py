@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from harness.measure.sample_statistics import epoch_values, estimate, has_converged
+from harness.measure import epoch_values, estimate, has_converged
 from harness.records import (
     Allocation,
     Arm,

@@ -36,7 +36,7 @@ from harness.report.document import (
 from harness.selection import REFERENCE_NAME, choose, geometric_mean, label_of
 
 if TYPE_CHECKING:  # it imports torch
-    from harness.run.session import SessionOutcome
+    from harness.run import SessionOutcome
 
 _MOST_ROWS = 40  # trade-off: about a screenful; of more cases only counts are printed
 # statuses that a user has to act upon, the most urgent first; --fail-on adds statuses

@@ -15,23 +15,23 @@ from time import perf_counter
 import torch
 
 from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
-from harness.numerics.bounds import ErrorBound, error_bound_of
-from harness.numerics.error_measurement import (
+from harness.numerics import (
+    SETTLE_S,
     BoundRatio,
+    ErrorBound,
+    Inaccuracy,
+    Outputs,
+    Reference,
     bound_ratios,
+    error_bound_of,
+    explained_reason,
+    explanations,
     is_beyond,
+    looser_bounds,
     measure_errors,
     status_of,
     verdict_of,
 )
-from harness.numerics.inaccuracy import (
-    Inaccuracy,
-    explained_reason,
-    explanations,
-    looser_bounds,
-)
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import SETTLE_S, Outputs
 from harness.records import Case, Direction, Errors, Mode, OutputErrors, Status
 from harness.run.call import (
     ContractViolationError,

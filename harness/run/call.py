@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.cases.inputs import Inputs
-from harness.numerics.outputs import (
+from harness.numerics import (
     Outputs,
     bits_of,
     copies_of,

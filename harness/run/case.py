@@ -27,10 +27,12 @@ from torch import Tensor
 
 import implementations
 from harness.cases.inputs import LAYOUTS, Inputs
-from harness.measure.devices import Device, device_of
-from harness.measure.latency import Sampled, Sampler
-from harness.measure.memory import (
+from harness.measure import (
+    Device,
+    Sampled,
+    Sampler,
     count_allocations,
+    device_of,
     fault_in,
     overwrite,
     relocate,
@@ -38,16 +40,16 @@ from harness.measure.memory import (
     undercounted,
     use_steady_allocation,
 )
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import (
+from harness.numerics import (
     GRADIENTS,
     SETTLE_S,
     Outputs,
+    Reference,
     copies_of,
+    error_bound_of,
     fill_free_memory,
     incomplete_output,
+    measure_errors,
     named_outputs,
 )
 from harness.records import (

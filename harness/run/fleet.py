@@ -25,8 +25,7 @@ from time import monotonic
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.measure.measurement_warnings import uneven_advice
-from harness.measure.sample_statistics import joined
+from harness.measure import joined, uneven_advice
 from harness.records import (
     Budget,
     Case,
@@ -185,8 +184,7 @@ def worker_info() -> WorkerInfo:
 
     import implementations
     from harness.cases.inputs import NAMED
-    from harness.measure.devices import DEVICES
-    from harness.measure.environment import read_environment
+    from harness.measure import DEVICES, read_environment
 
     unavailable = {kind: why for kind, make in DEVICES.items() if (why := make().unavailable())}
     return WorkerInfo(

@@ -146,7 +146,7 @@ def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
     """
     import torch
 
-    from harness.measure.memory import use_steady_allocation
+    from harness.measure import use_steady_allocation
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
     use_steady_allocation()

@@ -18,9 +18,7 @@ from torch import Tensor
 
 import implementations
 from harness.cases.inputs import Inputs
-from harness.measure.devices import Device
-from harness.measure.environment import compiler
-from harness.measure.latency import Sampled, Sampling, TimedCall
+from harness.measure import Device, Sampled, Sampling, TimedCall, compiler
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode, Status
 from harness.run.attempt import Judged
 from harness.run.call import ImplementationError, bind

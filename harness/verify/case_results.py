@@ -14,14 +14,19 @@ from math import isfinite
 import torch
 
 import implementations
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import bound_ratios, measure_errors, status_of
-from harness.numerics.inaccuracy import Inaccuracy
-from harness.numerics.outputs import OUTPUTS
+from harness.numerics import (
+    OUTPUTS,
+    Inaccuracy,
+    bound_ratios,
+    error_bound_of,
+    measure_errors,
+    status_of,
+)
 from harness.records import Case, Direction, OutputErrors, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count, listed
-from harness.run.attempt import Judged, attempt, exact_of
+from harness.run import Judged, exact_of
+from harness.run.attempt import attempt
 from harness.verify.cases import PlannedCase, first_case
 from harness.verify.raises import raises_in
 from harness.verify.scope import fitted

@@ -22,14 +22,11 @@ from torch import Tensor
 from harness.cases.axes import changed
 from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.mutants import WRONG, Mutant
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import bound_ratios, status_of
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.numerics import OUTPUTS, Outputs, Reference, bound_ratios, error_bound_of, status_of
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
-from harness.run.attempt import Judged, attempt, exact_of
-from harness.run.integrity import process_state_restored
+from harness.run import Judged, exact_of, process_state_restored
+from harness.run.attempt import attempt
 from harness.verify.cases import first_case
 from harness.verify.scope import scope_of
 from harness.verify.trigger import Further, conditions_of_failures

@@ -25,12 +25,10 @@ from harness.cases.axes import (
     value_of,
 )
 from harness.cases.inputs import Inputs, laid_out, make_inputs
-from harness.numerics.bounds import error_bound_of, spacing
-from harness.numerics.error_measurement import Compared, compared
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import OUTPUTS
+from harness.numerics import OUTPUTS, Compared, Reference, compared, error_bound_of, spacing
 from harness.records import Case, Status
-from harness.run.attempt import Judged, attempt
+from harness.run import Judged
+from harness.run.attempt import attempt
 from harness.verify.trigger import SETTINGS, Further, Search, settings_in_words
 from implementations.contract import Implementation
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.numerics.bounds import spacing
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.oracle import ExactRows, wide_parameter, wide_rows
+from harness.numerics import ExactRows, measure_errors, spacing, wide_parameter, wide_rows
 from harness.records import Case, Status
-from harness.run.attempt import attempt, exact_of
+from harness.run import exact_of
+from harness.run.attempt import attempt
 from implementations.contract import Implementation
 
 __all__ = ["Explanation", "Step", "explain"]

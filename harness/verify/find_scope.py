@@ -23,8 +23,7 @@ from harness.cases.inputs import LAYOUT_OF, LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, remark
 from harness.records.text import listed
-from harness.run.attempt import Judged
-from harness.run.call import ImplementationError
+from harness.run import ImplementationError, Judged
 from harness.verify.raises import (
     A_GRADIENT,
     EXPANDED,

@@ -15,7 +15,7 @@ from harness.cases.layouts import OF_DY_TOO
 from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, remark
 from harness.records.text import count, shape_text
-from harness.run.attempt import Judged
+from harness.run import Judged
 from harness.verify.trigger import settings_in_words
 
 __all__ = [

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness.cases.axes import AXES
 from harness.records import Affine, Case, Direction, Status
-from harness.run.call import ImplementationError
+from harness.run import ImplementationError
 from implementations.contract import Implementation
 from implementations.targets.from_function import NamedFunction
 from implementations.targets.from_module import ModuleFunction

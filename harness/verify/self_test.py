@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.mutants import RIGHT, WRONG, Mutant
 from harness.records.finding import RemarkKind
-from harness.run.integrity import process_state_restored
+from harness.run import process_state_restored
 from harness.verify.result import DTYPES, Outcome
 from harness.verify.verification import verify
 from implementations import adopt

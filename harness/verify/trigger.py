@@ -28,10 +28,10 @@ from harness.cases.axes import (
     value_of,
 )
 from harness.cases.inputs import LAYOUTS, make_inputs
-from harness.numerics.outputs import OUTPUTS
+from harness.numerics import OUTPUTS
 from harness.records import Affine, Case, Status
 from harness.records.text import listed
-from harness.run.attempt import Judged
+from harness.run import Judged
 
 __all__ = [
     "SETTINGS",

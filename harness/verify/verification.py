@@ -14,15 +14,20 @@ import torch
 
 import implementations
 from harness.cases.inputs import make_inputs
-from harness.measure.devices import DEVICES
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.inaccuracy import OUTPUTS_OF, Inaccuracy
-from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.measure import DEVICES
+from harness.numerics import OUTPUTS, OUTPUTS_OF, Inaccuracy, Outputs, measure_errors
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.run.attempt import Judged, attempt, exact_of
-from harness.run.call import ContractViolationError, ImplementationError, run_once
-from harness.run.integrity import TamperingError, Trusted, observed
+from harness.run import (
+    ContractViolationError,
+    ImplementationError,
+    Judged,
+    TamperingError,
+    Trusted,
+    observed,
+    run_once,
+)
+from harness.run.attempt import attempt, exact_of
 from harness.verify.case_results import (
     GRADED_SHAPE,
     CaseResults,

@@ -17,7 +17,7 @@ from harness.cases.inputs import UnrepresentableError
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
 from harness.records.refusal import Refusal
-from harness.run.fleet import EndedError, Fleet, HarnessError, why_unresolved
+from harness.run import EndedError, Fleet, HarnessError, why_unresolved
 from harness.verify.case_results import Count
 from harness.verify.cases import PlannedCase
 from harness.verify.explain import Explanation, explain
@@ -25,7 +25,7 @@ from harness.verify.result import Verdict, VerifyOptions
 from harness.verify.verification import verify_target
 
 if TYPE_CHECKING:
-    from harness.run.case import CaseRunner
+    from harness.run import CaseRunner
 
 __all__ = [
     "INTERRUPTED",

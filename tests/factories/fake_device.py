@@ -16,9 +16,7 @@ from torch import Tensor
 import implementations
 from factories.results_factory import make_environment
 from harness.cases import NAMED
-from harness.measure import latency as module
-from harness.measure.devices import Reading
-from harness.measure.latency import Sampled, Sampling, TimedCall
+from harness.measure import Reading, Sampled, Sampling, TimedCall
 from harness.records import (
     Allocation,
     ArmRole,
@@ -31,8 +29,7 @@ from harness.records import (
     Record,
     WarningKind,
 )
-from harness.run.case import CaseRunner
-from harness.run.fleet import Job, WorkerInfo
+from harness.run import CaseRunner, Job, WorkerInfo, why_unresolved
 
 ROLES = {
     "subject": ArmRole.SUBJECT,
@@ -63,8 +60,6 @@ class FakeDevice:
     clock: Clock = Clock.THREAD_CPU
     cache: int = 1 << 20
     """Bytes of its last-level cache."""
-    free: int | None = None
-    """Bytes of free memory; None where that is unknown."""
     step_s: float = 1e-9
     """The resolution of its clock."""
     launch_s: float | None = None
@@ -85,8 +80,6 @@ class FakeDevice:
     """Names and the inputs that were bound for them, in order."""
     called: list[tuple[str, int]] = field(default_factory=list)
     """Calls in order: name and the index in ``prepared`` of the inputs."""
-    woken_s: list[float] = field(default_factory=list)
-    """When it was woken, by its clock."""
     placements: int = 0
     """How often inputs were bound for the subject."""
     _now_s: float = 0.0
@@ -103,13 +96,10 @@ class FakeDevice:
         return [TimedCall(ROLES[name], name, self._prepare(name)) for name in names]
 
     def wake(self) -> None:
-        self.woken_s.append(self._now_s)
-
-    def unavailable(self) -> str | None:
-        return None
+        return
 
     def free_bytes(self) -> int | None:
-        return self.free
+        return None  # unknown
 
     def cache_bytes(self) -> int:
         return self.cache
@@ -133,11 +123,11 @@ class FakeDevice:
         self._readings += 1
         self.sampled.append((name, calls))
         wall_s = self._now_s - began
-        cpu_s = wall_s / self.waiting_ratio if self.clock is Clock.THREAD_CPU else None
-        process_s = None
-        if self.others_s is not None and cpu_s is not None:
-            process_s = cpu_s + self.others_s.get(name, 0.0) * calls
         launch_s = None if self.launch_s is None else self.launch_s * calls
+        if self.clock is not Clock.THREAD_CPU:
+            return Reading(wall_s, None, launch_s)
+        cpu_s, others_s = wall_s / self.waiting_ratio, self.others_s
+        process_s = None if others_s is None else cpu_s + others_s.get(name, 0.0) * calls
         return Reading(wall_s, cpu_s, launch_s, process_s)
 
     def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
@@ -180,22 +170,21 @@ def measure(
     *,
     tensors: Sequence[Tensor] = (),
     faults: Callable[[], int] = lambda: 0,
-    seed: int = 1,
     model_bytes: int = 1000,
     copied_bytes: int = 1000,
     **more: Any,
 ) -> Sampled:
     """Measure by the device's clock, without page faults unless ``faults`` counts some."""
     with (
-        patch.object(module, "perf_counter", device.now),
-        patch.object(module, "_minor_faults", faults),
+        patch("harness.measure.latency.perf_counter", device.now),
+        patch("harness.measure.latency._minor_faults", faults),
     ):
         sampling = Sampling(
             device.timed_calls(*names),
             tensors,
             device,
             budget,
-            Random(seed),
+            Random(1),
             allocation=Allocation.STEADY,
             model_bytes=model_bytes,
             copied_bytes=copied_bytes,
@@ -232,10 +221,7 @@ class LocalFleet:
         """Cases that were started."""
         self.info = WorkerInfo(
             environment=make_environment(),
-            implementations={
-                implementation.name: implementation.devices
-                for implementation in implementations.ALL
-            },
+            implementations={known.name: known.devices for known in implementations.ALL},
             names={axis: tuple(makers) for axis, makers in NAMED.items()},
             unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
             device_counts={"cpu": 1},
@@ -252,16 +238,15 @@ class LocalFleet:
         return (self.info,)
 
     def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
-        return tuple(filter(None, map(self._why_not, targets)))
+        reasons = (why_unresolved(self._runner, (target, ())) for target in targets)
+        return tuple(filter(None, reasons))
 
     def run(
         self, jobs: Iterable[Job], timeout_s: float, stop_at: float = float("inf")
     ) -> Iterator[Record]:
-        # the allocator of the process that runs the tests stays as it is
-        runner = CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)
         for job in jobs:
             self.started.append(job.case)
-            yield job.function(runner, job)
+            yield job.function(self._runner, job)
 
     def call(
         self,
@@ -269,11 +254,9 @@ class LocalFleet:
         options: Any,
         timeout_s: float,
     ) -> Any:
-        return function(CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT), options)
+        return function(self._runner, options)
 
-    def _why_not(self, target: str) -> str | None:
-        try:
-            implementations.find(target)
-        except implementations.TargetError as error:
-            return str(error)
-        return None
+    @property
+    def _runner(self) -> CaseRunner:
+        # the allocator of the process that runs the tests stays as it is
+        return CaseRunner(self.info.environment.fingerprint, Allocation.DEFAULT)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from factories.known_functions import Known, known
-from factories.sessions import SUBJECTS, Make, maker
 
 from harness.records import Allocation
-from harness.run.case import CaseRunner
+from harness.run import CaseRunner
 
 
 @pytest.fixture
@@ -21,17 +18,3 @@ def runner() -> CaseRunner:
 @pytest.fixture
 def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
     return known(monkeypatch)
-
-
-@pytest.fixture
-def subjects(tmp_path: Path) -> Path:
-    """The file of the implementations of a session."""
-    path = tmp_path / "implementation.py"
-    path.write_text(SUBJECTS)
-    return path
-
-
-@pytest.fixture
-def make(subjects: Path) -> Make:
-    """Make a session of five cases of the implementation."""
-    return maker(subjects)

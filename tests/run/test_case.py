@@ -11,12 +11,9 @@ import torch
 from factories.known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, measured
 from torch import Tensor
 
-import implementations
-from harness.measure.devices import CpuDevice, Reading
-from harness.measure.environment import compiler
+from harness.measure import CpuDevice, compiler
 from harness.records import (
     Allocation,
-    ArmRole,
     Cache,
     Case,
     Direction,
@@ -26,33 +23,33 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run import attempt
-from harness.run import case as module
-from harness.run.case import CaseRunner
-from harness.run.timing import time_case
+from harness.run import CaseRunner, time_case
+from implementations import UnsupportedError
 
 ALL_OF_IT = {"errors", "latency", "cold", "memory"}
+HALF = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
+
+
+def raises(error: BaseException) -> Callable[..., Any]:
+    def function(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return function
+
+
+def changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    return lambda *arguments: change(good(*arguments))
 
 
 # --- what is measured ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ((), {"errors"}),
-        (ERRORS, {"errors"}),
-        ((Measurement.MEMORY,), {"errors", "memory"}),
-        ((Measurement.LATENCY,), {"errors", "latency"}),
-        ((Measurement.COLD,), {"errors", "cold"}),
-    ],
-    ids=["nothing", "errors", "memory", "latency", "cold"],
-)
+@pytest.mark.parametrize("asked", [(), *((measurement,) for measurement in Measurement)], ids=str)
 def test_errors_are_always_measured_and_the_rest_if_asked_for(
-    runner: CaseRunner, asked: tuple[Measurement, ...], found: set[str]
+    runner: CaseRunner, asked: tuple[Measurement, ...]
 ) -> None:
-    assert measured(runner.run(CASE, asked, ONE_EPOCH)) == found
+    assert measured(runner.run(CASE, asked, ONE_EPOCH)) == {"errors", *asked}
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (0, 5), (5, 0)], ids=str)
@@ -66,57 +63,22 @@ def test_one_row_and_no_elements_are_measured_too(
     assert measured(record) == ALL_OF_IT
 
 
-def test_the_reference_and_a_copy_are_timed_in_turn_with_the_case(runner: CaseRunner) -> None:
-    case = replace(CASE, implementation="two_pass")
-    latency = runner.run(case, (Measurement.LATENCY,), ONE_EPOCH).latency
-    assert latency is not None
-    assert [(arm.role, arm.name) for arm in latency.arms] == [
-        (ArmRole.SUBJECT, "two_pass"),
-        (ArmRole.REFERENCE, "native"),
-        (ArmRole.CEILING, latency.arms[-1].name),
-    ]
-    assert latency.arms[-1].name in {"torch copy_", "numpy copyto"}
-    assert latency.cache is Cache.WARM
-    assert latency.allocation is Allocation.DEFAULT
-    assert latency.compile_s is None
-
-
-def test_memory_that_cannot_be_counted_is_none_with_a_warning(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.profiler, "kineto_available", lambda: False)
-    record = runner.run(CASE, (Measurement.MEMORY,), ONE_EPOCH)
-    assert record.status is Status.OK
-    assert record.memory is None
-    (warning,) = record.warnings
-    assert warning.kind is WarningKind.MEMORY_NOT_COUNTED
-    assert "Kineto" in warning.advice
-
-
-def test_warnings_about_cold_times_are_marked(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
+def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(
+    runner: CaseRunner,
 ) -> None:
     def warning_about(*arguments: Any, cache: Cache, **more: Any) -> Any:
         warning = MeasurementWarning(kind=WarningKind.NOISY, advice=str(cache))
-        return replace(time_case(*arguments, cache=cache, **more), warnings=(warning,))
+        sampled = time_case(*arguments, cache=cache, **more)
+        latency = None if cache is Cache.WARM else sampled.latency  # its clock stood still
+        return replace(sampled, latency=latency, warnings=(warning,))
 
-    monkeypatch.setattr(module, "time_case", warning_about)
-    record = runner.run(CASE, (Measurement.LATENCY, Measurement.COLD), ONE_EPOCH)
+    timings = (Measurement.LATENCY, Measurement.COLD)
+    record = runner.run(CASE, timings, ONE_EPOCH, time=warning_about)
     assert [warning.advice for warning in record.warnings] == ["warm", "cold: rotate"]
-
-
-def test_a_clock_that_runs_backwards_gives_a_warning_and_no_latency(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def time(device: CpuDevice, call: Callable[[], object], calls: int) -> Reading:
-        for _ in range(calls):
-            call()
-        return Reading(-1.0, -1.0)
-
-    monkeypatch.setattr(CpuDevice, "time", time)
-    record = runner.run(CASE, (Measurement.LATENCY,), ONE_EPOCH)
     assert (record.status, record.latency) == (Status.OK, None)
-    assert [warning.kind for warning in record.warnings] == [WarningKind.TOO_FEW_SAMPLES]
+    assert record.cold is not None
+    assert (record.cold.cache, record.cold.allocation) == (Cache.ROTATE, Allocation.DEFAULT)
+    assert record.cold.compile_s is None
 
 
 @needs_compiler
@@ -130,68 +92,54 @@ def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
         return good(*arguments)
 
     # the first call takes five seconds, each later one takes one
-    monkeypatch.setattr(attempt, "perf_counter", lambda: len(calls) + 4.0 * bool(calls))
-    monkeypatch.setattr(attempt, "function_of", lambda implementation, _: implementation.function)
-    case = implementation(compiles_in_its_first_call, replace(CASE, mode=Mode.COMPILED))
+    clock = "harness.run.attempt.perf_counter"
+    monkeypatch.setattr(clock, lambda: len(calls) + 4.0 * bool(calls))
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: compiles_in_its_first_call)
+    case = implementation(raises(AssertionError()), replace(CASE, mode=Mode.COMPILED))
     latency = runner.run(case, (Measurement.LATENCY,), ONE_EPOCH).latency
     assert latency is not None
     assert latency.compile_s == 4.0
 
 
-# --- what it costs -------------------------------------------------------------------------------
-
-
-def test_the_parts_of_the_cost_are_within_the_whole(runner: CaseRunner) -> None:
+def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(
+    runner: CaseRunner,
+) -> None:
     cost = runner.run(CASE, tuple(Measurement), ONE_EPOCH).cost
     assert cost is not None
     assert min(cost.implementation_s, cost.oracle_s, cost.sampling_s) > 0
     assert cost.implementation_s + cost.oracle_s + cost.sampling_s <= cost.total_s
-
-
-def test_exact_results_are_computed_once_for_equal_inputs(runner: CaseRunner) -> None:
-    costs = [
-        runner.run(replace(CASE, implementation=name), ERRORS, ONE_EPOCH).cost
-        for name in ("native", "two_pass")
-    ]
-    assert costs[0] is not None
-    assert costs[1] is not None
-    assert costs[0].oracle_s > 0
-    assert costs[1].oracle_s == 0
-    assert costs[0].sampling_s == 0  # nothing was timed
-
-
-# === The status and the contents of a record, for every way in which a case can end
+    again = runner.run(replace(CASE, implementation="two_pass"), ERRORS, ONE_EPOCH).cost
+    assert again is not None
+    assert (again.oracle_s, again.sampling_s) == (0, 0)  # nothing was timed
 
 
 # --- how a case can end --------------------------------------------------------------------------
 
 
-def test_a_result_beyond_its_bound_is_wrong_and_timed(
-    runner: CaseRunner, implementation: Known
+@pytest.mark.parametrize(
+    ("function", "status", "why", "kept"),
+    [
+        (good, Status.OK, "", ALL_OF_IT),
+        (changed(lambda y: y * 1.01), Status.WRONG, "", ALL_OF_IT),
+        (changed(lambda y: y * torch.nan), Status.WRONG, "512 of 512 elements", ALL_OF_IT),
+        (changed(lambda y: y[:3]), Status.WRONG, "[3, 32]", set()),
+        (raises(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows", set()),
+        (raises(RuntimeError("tired")), Status.ERROR, "RuntimeError: tired", set()),
+    ],
+)
+def test_how_an_implementation_behaves_is_the_status_of_its_case_alone(
+    runner: CaseRunner,
+    implementation: Known,
+    function: Callable[..., Any],
+    status: Status,
+    why: str,
+    kept: set[str],
 ) -> None:
-    record = runner.run(implementation(lambda *a: good(*a) * 1.01), tuple(Measurement), ONE_EPOCH)
-    assert record.status is Status.WRONG
-    assert measured(record) == ALL_OF_IT
-
-
-def test_a_nan_and_a_broken_contract_are_wrong(runner: CaseRunner, implementation: Known) -> None:
-    record = runner.run(implementation(lambda *a: good(*a) * float("nan")), ERRORS, ONE_EPOCH)
-    assert record.status is Status.WRONG
-    assert "512 of 512 elements" in record.reason
-    record = runner.run(implementation(lambda *a: good(*a)[:3]), tuple(Measurement), ONE_EPOCH)
-    assert record.status is Status.WRONG
-    assert "[3, 32]" in record.reason
-    assert measured(record) == set()
-
-
-def test_a_case_beyond_the_declared_bound_is_out_of_guarantee(runner: CaseRunner) -> None:
-    case = Case(implementation="one_pass", shape=(8, 64), distribution="offset_1e4")
-    record = runner.run(case, ERRORS, ONE_EPOCH)
-    assert record.status is Status.OUT_OF_GUARANTEE
-    assert "one_pass" in record.reason
-
-
-HALF = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
+    record = runner.run(implementation(function), tuple(Measurement), ONE_EPOCH)
+    assert record.status is status
+    assert why in record.reason
+    assert measured(record) == kept
+    assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK
 
 
 @pytest.mark.parametrize(
@@ -201,34 +149,33 @@ HALF = replace(CASE, dtype="float16", param_dtype="float16", distribution="offse
         ({"dtypes": frozenset({"float64"})}, CASE, "float32"),
         ({"devices": frozenset({"cuda"})}, CASE, "cpu"),
         ({"forward_only": True}, BACKWARD, "gradient"),
+        ({"forward_only": True}, CASE, None),
+        ({"outside_torch": True}, replace(CASE, mode=Mode.COMPILED), "outside torch"),
     ],
 )
 def test_a_case_that_cannot_run_by_its_declaration_or_dtype_is_unsupported(
-    runner: CaseRunner, implementation: Known, declared: dict[str, Any], case: Case, why: str
+    runner: CaseRunner, implementation: Known, declared: dict[str, Any], case: Case, why: str | None
 ) -> None:
     record = runner.run(implementation(case=case, **declared), tuple(Measurement), ONE_EPOCH)
-    assert record.status is Status.UNSUPPORTED
-    assert why in record.reason
-    assert measured(record) == set()
+    assert record.status is (Status.UNSUPPORTED if why else Status.OK)
+    assert (why or "") in record.reason
+    assert measured(record) == (set() if why else ALL_OF_IT)
 
 
-@pytest.mark.parametrize("missing", ["CXX", "PATH"])
+def test_a_case_beyond_the_declared_bound_is_out_of_guarantee(runner: CaseRunner) -> None:
+    case = Case(implementation="one_pass", shape=(8, 64), distribution="offset_1e4")
+    record = runner.run(case, ERRORS, ONE_EPOCH)
+    assert record.status is Status.OUT_OF_GUARANTEE
+    assert "one_pass" in record.reason
+
+
 def test_compiling_without_a_compiler_is_unsupported(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, missing: str, tmp_path: Any
+    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv(missing, str(tmp_path / "nothing-here"))
+    monkeypatch.setenv("CXX", "nothing-here")
     record = runner.run(replace(CASE, mode=Mode.COMPILED), ERRORS, ONE_EPOCH)
     assert record.status is Status.UNSUPPORTED
     assert "g++" in record.reason
-
-
-def test_an_unavailable_device_is_unsupported(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CpuDevice, "unavailable", lambda _: "it went up in smoke")
-    record = runner.run(CASE, ERRORS, ONE_EPOCH)
-    assert (record.status, record.reason) == (Status.UNSUPPORTED, "it went up in smoke")
 
 
 def test_a_case_that_does_not_fit_into_memory_is_not_started(
@@ -244,41 +191,11 @@ def test_a_case_that_does_not_fit_into_memory_is_not_started(
     assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK
 
 
-def raises(error: BaseException) -> Callable[..., Any]:
-    def function(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return function
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "reason"),
-    [
-        (implementations.UnsupportedError("odd rows"), Status.UNSUPPORTED, "odd rows"),
-        (MemoryError(), Status.OUT_OF_MEMORY, "out of memory"),
-        (torch.OutOfMemoryError("CUDA out of memory"), Status.OUT_OF_MEMORY, "CUDA out of memory"),
-        (RuntimeError("first\nsecond"), Status.ERROR, "RuntimeError: first"),
-    ],
-    ids=repr,
-)
-def test_an_exception_of_the_implementation_becomes_the_status(
-    runner: CaseRunner, implementation: Known, error: Exception, status: Status, reason: str
-) -> None:
-    record = runner.run(implementation(raises(error)), tuple(Measurement), ONE_EPOCH)
-    assert (record.status, record.reason) == (status, reason)
-    assert measured(record) == set()
-    assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK
-
-
 @pytest.mark.parametrize(
     ("is_timed", "kept"), [(False, {"errors"}), (True, {"errors", "latency"})], ids=["in", "after"]
 )
 def test_an_implementation_that_fails_in_or_after_the_timing_keeps_earlier_measurements(
-    runner: CaseRunner,
-    implementation: Known,
-    monkeypatch: pytest.MonkeyPatch,
-    is_timed: bool,
-    kept: set[str],
+    runner: CaseRunner, implementation: Known, is_timed: bool, kept: set[str]
 ) -> None:
     tired: list[None] = []
 
@@ -292,24 +209,13 @@ def test_an_implementation_that_fails_in_or_after_the_timing_keeps_earlier_measu
         tired.append(None)
         return sampled or time_case(*arguments, **more)
 
-    monkeypatch.setattr(module, "time_case", tiring)
-    record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH)
+    record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH, time=tiring)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
     assert measured(record) == kept
 
 
-def test_ctrl_c_in_the_implementation_ends_the_run(
-    runner: CaseRunner, implementation: Known
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(implementation(raises(KeyboardInterrupt())), ERRORS, ONE_EPOCH)
-
-
-@pytest.mark.parametrize("part", ["measure_errors", "make_inputs", "verdict_of", "time_case"])
-def test_an_exception_in_the_harness_propagates(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    owner = attempt if part in {"make_inputs", "verdict_of"} else module
-    monkeypatch.setattr(owner, part, raises(RuntimeError("a bug in the harness")))
+@pytest.mark.parametrize("part", ["find", "time"])
+def test_an_exception_in_the_harness_propagates(runner: CaseRunner, part: str) -> None:
+    bug = raises(RuntimeError("a bug in the harness"))
     with pytest.raises(RuntimeError, match="a bug in the harness"):
-        runner.run(CASE, tuple(Measurement), ONE_EPOCH)
+        runner.run(CASE, tuple(Measurement), ONE_EPOCH, **{part: bug})

@@ -1,40 +1,37 @@
-"""Worker processes: a crash, a hang or output of an implementation affects its own case only."""
+"""Worker processes: what a crash costs, how many run a case, and which run beside each other."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import pytest
+from factories.fake_device import LocalFleet
 
-from harness.records import Budget, Case, Measurement, Record, Refusal, Status
-from harness.run import fleet as module
-from harness.run.fleet import Fleet, HarnessError, Job
+from harness.records import Budget, Case, Gpu, Measurement, Record, Refusal, Status
+from harness.run import Fleet, HarnessError, Job, WorkerInfo, usable_gpus
 
 SUBJECTS = """
 import os, signal, sys
+from pathlib import Path
 from torch.nn.functional import layer_norm
 
-def good(x, shape, weight=None, bias=None, eps=1e-5):
-    return layer_norm(x, tuple(shape), weight, bias, eps)
+FOLDER = Path(__file__).parent
 
 def talks(*arguments):
     print("hello from the implementation")
     print("and to standard error", file=sys.stderr)
     os.write(1, b"\\xff\\xfe not text\\n")
-    return good(*arguments)
+    return layer_norm(*arguments)
 
 def segfaults(*arguments):
     os.write(2, b"about to fall\\n\\n")
     os.kill(os.getpid(), signal.SIGSEGV)
-
-def aborts(*arguments):
-    os.abort()
-
-def is_killed(*arguments):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 def leaves(*arguments):
     sys.exit(4)
@@ -45,14 +42,21 @@ def loses_the_device(*arguments):
 def hangs(*arguments):
     while True:
         pass
+
+def falls_in_the_second(*arguments):
+    (FOLDER / str(os.getpid())).touch()
+    if len([*FOLDER.glob("[0-9]*")]) > 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return layer_norm(*arguments)
 """
 CASE = Case(implementation="native", shape=(4, 8))
-UNHURRIED_S = 60.0
+IN_TWO = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0, processes=2)
+UNHURRIED_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def implementations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("implementations") / "subjects.py"
+@pytest.fixture
+def subjects(tmp_path: Path) -> Path:
+    path = tmp_path / "subjects.py"
     path.write_text(SUBJECTS)
     return path
 
@@ -63,8 +67,8 @@ def fleet() -> Iterator[Fleet]:
         yield fleet
 
 
-def job(implementation: str, **changes: object) -> Job:
-    case = replace(CASE, implementation=implementation, **changes)  # type: ignore[arg-type]
+def job(implementation: str, **changes: Any) -> Job:
+    case = replace(CASE, implementation=implementation, **changes)
     return Job(case, (Measurement.ERRORS,), Budget())
 
 
@@ -72,36 +76,36 @@ def run(fleet: Fleet, *jobs: Job, timeout_s: float = UNHURRIED_S) -> list[Record
     return list(fleet.run(jobs, timeout_s))
 
 
-def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
-    jobs = [job(name, seed=seed) for seed in (0, 1) for name in ("native", "one_pass")]
+def pids(fleet: Fleet) -> list[int | None]:
+    return [worker.process.pid for worker in fleet._workers]
+
+
+# --- what happens to one case ---------------------------------------------------------------------
+
+
+def test_records_come_in_the_order_of_the_jobs_and_nothing_is_printed(
+    fleet: Fleet, subjects: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ("native", f"{subjects}:talks", "one_pass")
+    jobs = [job(name, seed=seed) for seed in (0, 1) for name in names]
     records = run(fleet, *jobs)
     assert [record.case for record in records] == [job.case for job in jobs]
     assert {record.status for record in records} == {Status.OK}
     assert {record.environment for record in records} == {fleet.info.environment.fingerprint}
-
-
-def test_output_of_an_implementation_is_kept_out_of_the_results(
-    fleet: Fleet, implementations: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    records = run(fleet, job(f"{implementations}:talks"), job("native"))
-    assert [record.status for record in records] == [Status.OK, Status.OK]
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
-    fleet: Fleet, implementations: Path
+    fleet: Fleet, subjects: Path
 ) -> None:
-    names = ("segfaults", "leaves", "loses_the_device", "aborts", "is_killed")
-    jobs = [job(f"{implementations}:{name}") for name in names]
+    names = ("segfaults", "leaves", "loses_the_device")
+    jobs = [job(f"{subjects}:{name}") for name in names]
     before, *crashed, after = run(fleet, job("native"), *jobs, job("two_pass"))
     assert (before.status, after.status) == (Status.OK, Status.OK)
-    assert {record.status for record in crashed} == {Status.CRASHED}
-    assert {(record.errors, record.cost, record.environment) for record in crashed} == {
-        (None, None, after.environment)
+    assert {(record.status, record.errors, record.environment) for record in crashed} == {
+        (Status.CRASHED, None, after.environment)
     }
-    segfault, leaving, lost_device, abort, kill = (record.reason for record in crashed)
-    assert "SIGABRT" in abort
-    assert "SIGKILL" in kill
+    segfault, leaving, lost_device = (record.reason for record in crashed)
     assert "SIGSEGV" in segfault
     assert "about to fall" in segfault  # its last line of output
     assert "exit code 4" in leaving
@@ -109,72 +113,12 @@ def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
 
 
 def test_an_implementation_that_hangs_is_ended_and_the_next_case_is_measured(
-    fleet: Fleet, implementations: Path
+    fleet: Fleet, subjects: Path
 ) -> None:
-    hung, after = run(fleet, job(f"{implementations}:hangs"), job("native"), timeout_s=4)
+    hung, after = run(fleet, job(f"{subjects}:hangs"), job("native"), timeout_s=3)
     assert hung.status is Status.TIMEOUT
-    assert "4 s" in hung.reason
-    assert hung.errors is None
+    assert "3 s" in hung.reason
     assert after.status is Status.OK
-
-
-def test_no_case_starts_after_stop_at(fleet: Fleet) -> None:
-    assert list(fleet.run([job("native")], UNHURRIED_S, stop_at=0.0)) == []
-
-
-def test_each_target_that_cannot_be_found_has_a_reason(
-    fleet: Fleet, implementations: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "broken.py").write_text("raise RuntimeError('on import')\n")
-    (tmp_path / "falls.py").write_text("import os\nos._exit(7)\n")
-    targets = [
-        "nativ",
-        "native",
-        f"{implementations}:good",
-        f"{implementations}:gone",
-        f"{tmp_path}/broken.py:f",
-        f"{tmp_path}/falls.py:f",  # ends the process that imports it
-        "gone.py:f",
-    ]
-    misspelt, no_function, broken, falls, no_file = fleet.unresolved(targets)
-    assert "'native'" in misspelt
-    assert "'gone'" in no_function
-    assert "RuntimeError: on import" in broken
-    assert "exit code 7" in falls
-    assert "gone.py" in no_file
-
-
-def test_leaving_a_fleet_ends_its_processes_and_removes_their_logs() -> None:
-    with Fleet() as fleet:
-        processes = [worker.process for worker in fleet._workers]
-        folder = Path(fleet._folder.name)
-        assert folder.exists()
-        assert all(process.is_alive() for process in processes)
-    assert not any(process.is_alive() for process in processes)
-    assert not folder.exists()
-
-
-def test_a_bug_in_the_harness_stops_the_run_and_shows_where() -> None:
-    # no sweep would let this distribution through
-    with Fleet() as fleet, pytest.raises(HarnessError) as found:
-        run(fleet, job("native", distribution="no_such_distribution"), job("native"))
-    assert issubclass(HarnessError, Refusal)
-    assert HarnessError.exit_code == 3
-    assert "KeyError: 'no_such_distribution'" in str(found.value)
-
-
-def test_a_worker_that_does_not_start_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "START_S", 0)
-    with Fleet() as fleet, pytest.raises(HarnessError, match="not done after 0 s"):
-        _ = fleet.info
-
-
-def test_a_worker_that_ends_while_it_starts_is_an_error() -> None:
-    with Fleet() as fleet:
-        (worker,) = fleet._workers
-        os.kill(worker.process.pid or 0, 9)
-        with pytest.raises(HarnessError, match="SIGKILL"):
-            _ = fleet.info
 
 
 def test_a_worker_that_ends_between_two_cases_costs_at_most_one_case(fleet: Fleet) -> None:
@@ -186,3 +130,122 @@ def test_a_worker_that_ends_between_two_cases_costs_at_most_one_case(fleet: Flee
     assert first.status is Status.CRASHED
     assert "SIGKILL" in first.reason
     assert second.status is Status.OK
+
+
+def test_each_target_that_cannot_be_found_has_a_reason(fleet: Fleet, subjects: Path) -> None:
+    subjects.with_name("broken.py").write_text("raise RuntimeError('on import')\n")
+    subjects.with_name("falls.py").write_text("import os\nos._exit(7)\n")
+    found = {"native": "", f"{subjects}:talks": ""}
+    missing = {
+        "nativ": "'native'",
+        f"{subjects}:gone": "'gone'",
+        f"{subjects.parent}/broken.py:f": "RuntimeError: on import",
+        f"{subjects.parent}/falls.py:f": "exit code 7",  # of the process that imports it
+        "gone.py:f": "gone.py",
+    }
+    reasons = fleet.unresolved([*missing, *found])
+    assert all(why in said for why, said in zip(missing.values(), reasons, strict=True))
+
+
+def test_no_case_starts_after_stop_at(fleet: Fleet) -> None:
+    assert list(fleet.run([job("native")], UNHURRIED_S, stop_at=0.0)) == []
+
+
+# --- what happens to the fleet --------------------------------------------------------------------
+
+
+def test_a_bug_in_the_harness_stops_the_run_and_leaving_ends_all_processes() -> None:
+    with Fleet() as fleet:
+        processes = [worker.process for worker in fleet._workers]
+        folder = Path(fleet._folder.name)
+        assert folder.exists()
+        with pytest.raises(HarnessError) as found:  # no sweep would let this distribution through
+            run(fleet, job("native", distribution="no_such_distribution"), job("native"))
+    assert issubclass(HarnessError, Refusal)
+    assert HarnessError.exit_code == 3
+    assert "KeyError: 'no_such_distribution'" in str(found.value)
+    assert [process.is_alive() for process in processes] == [False]
+    assert not folder.exists()
+
+
+def test_a_worker_that_ends_while_it_starts_is_an_error() -> None:
+    with Fleet() as fleet:
+        os.kill(pids(fleet)[0] or 0, 9)
+        with pytest.raises(HarnessError, match="SIGKILL"):
+            _ = fleet.info
+
+
+# --- one case in several processes ----------------------------------------------------------------
+
+
+def test_a_case_is_timed_in_as_many_processes_as_asked_which_are_kept(
+    fleet: Fleet, subjects: Path
+) -> None:
+    def timed(name: str, budget: Budget = IN_TWO) -> Record:
+        (found,) = run(fleet, replace(job(name), measurements=("latency",), budget=budget))
+        return found
+
+    fallen = timed(f"{subjects}:falls_in_the_second")
+    assert (fallen.status, fallen.latency) == (Status.CRASHED, None)
+    assert "SIGSEGV" in fallen.reason
+    before = pids(fleet)
+    latency = timed("native").latency
+    assert latency is not None
+    assert (latency.processes, latency.process_of_epoch) == (2, (0, 1))
+    timed("native", replace(IN_TWO, processes=1))
+    assert pids(fleet) == before
+    assert len(before) == 2
+    assert {int(path.name) for path in subjects.parent.glob("[0-9]*")} & {*before} == {before[0]}
+
+
+# --- cases beside each other, on fake workers of fake devices -------------------------------------
+
+GPU = Gpu(name="X", uuid="1", memory_bytes=1, power_limit_w=None, compute_capability="9.0")
+INFO = replace(LocalFleet().info, unavailable={}, device_counts={"cpu": 1, "cuda": 3})
+
+
+class Worker:
+    """Answers a case as soon as its record is read, and notes when cases begin and end."""
+
+    noted: list[str] = []  # noqa: RUF012 - shared by all
+
+    def __init__(self, log: Path, cuda_device: str | None) -> None:
+        self.cuda_device, self.deadline = cuda_device, float("inf")
+        self.connection, self._far = Pipe()
+        self.info: WorkerInfo = INFO
+
+    def send(self, function: object, job: Job, timeout_s: float) -> None:
+        self.job, self.deadline = job, monotonic() + timeout_s
+        self.noted.append(f"{job.case.seed} begins on {self.cuda_device or 'cpu'}")
+        self._far.send("done")
+
+    def reply(self) -> Record:
+        assert self.connection.recv() == "done"
+        self.noted.append(f"{self.job.case.seed} ends")
+        return Record(case=self.job.case, environment="here", status=Status.OK)
+
+    def kill(self) -> None:
+        self.connection.close()
+        self._far.close()
+
+
+def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.fleet.WorkerProcess", Worker)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    devices = ["cuda"] * 5 + ["cpu"] * 2
+    jobs = [job("native", device=device, seed=seed) for seed, device in enumerate(devices)]
+    with Fleet() as fleet:
+        records = run(fleet, *jobs)
+    assert sorted(record.case.seed for record in records) == list(range(7))
+    noted = Worker.noted
+    assert {note.rpartition(" ")[2] for note in noted[:3]} == {"0", "1", "2"}
+    assert [note for note in noted if note.startswith(("5", "6"))] == noted[-4:] == [
+        *("5 begins on cpu", "5 ends", "6 begins on cpu", "6 ends"),
+    ]  # fmt: skip
+
+
+def test_gpus_of_several_models_are_not_used_at_once() -> None:
+    environment = replace(INFO.environment, gpus=(GPU, replace(GPU, uuid="2")))
+    assert len(usable_gpus(["0", "1"], environment)) == 2
+    other = replace(environment, gpus=(GPU, replace(GPU, name="Y")))
+    assert usable_gpus(["0", "1"], other) == ["0"]

@@ -20,8 +20,8 @@ pytest.importorskip("ray", reason="the extra ray is not installed")
 
 
 from harness.records import Budget, Case, Measurement, Record, Status
+from harness.run import Fleet, Job
 from harness.run import ray_fleet as module
-from harness.run.fleet import Fleet, Job
 from harness.run.ray_fleet import RayFleet
 from harness.store import read, read_journal, to_plain
 

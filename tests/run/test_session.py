@@ -2,69 +2,70 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from factories.fake_device import LocalFleet
-from factories.sessions import ROWS, SUBJECTS, Make, calls, rows, run, run_and_stop
+from factories.sessions import ROWS, SUBJECTS, Sessions, rows
 
-from harness.cases import Grid, Sweep
 from harness.records import NotComparableError, Record, Refusal
-from harness.run import session as module
-from harness.run.fleet import Fleet
-from harness.run.session import plan, run_session
-from harness.store import StoreError, journal, read, read_journal, writing
+from harness.store import Journal, StoreError, read, read_journal
 
 
-def test_a_finished_run_leaves_one_parquet_file_and_no_journal(make: Make) -> None:
-    session = make()
-    outcome = run(session)
-    assert outcome.path == session.out
-    assert (outcome.left, outcome.measured, outcome.failed) == (0, 5, 0)
-    left = {path.name for path in session.out.parent.iterdir() if path.name.startswith("mine")}
-    assert left == {"mine.parquet"}
-    stored = read(session.out)
-    assert stored == outcome.results
-    assert rows(stored.records) == list(ROWS)
+@pytest.fixture
+def mine(tmp_path: Path) -> Sessions:
+    subjects = tmp_path / "implementation.py"
+    subjects.write_text(SUBJECTS)
+    return Sessions(subjects)
 
 
-def test_every_record_is_on_disk_before_it_is_reported(make: Make) -> None:
-    session = make()
-    on_disk: list[int] = []
-
-    def look(_: Record) -> None:
-        on_disk.append(len(read_journal(session.journal).records))
-
-    run(session, look)
-    assert on_disk == [1, 2, 3, 4, 5]
-
-
-def test_an_implementation_that_cannot_be_found_is_refused_before_anything_is_written(
-    make: Make, tmp_path: Path
+def test_a_run_has_every_record_on_disk_before_it_is_reported_and_leaves_one_parquet_file(
+    mine: Sessions,
 ) -> None:
-    sweep = Sweep(grids=(Grid(implementations=("nativ", "gone.py:f")),))
-    with pytest.raises(Refusal) as refused:
-        plan(sweep, cast("Fleet", LocalFleet()))
-    first, second = str(refused.value).splitlines()
-    assert "no file gone.py" in first
-    assert "did you mean 'native'?" in second
-    assert not list(tmp_path.glob("*.jsonl"))
+    session = mine.session()
+    on_disk: list[list[int]] = []
+    outcome = mine.run(lambda _: on_disk.append(rows(read_journal(session.journal).records)))
+    assert on_disk == [ROWS[:count] for count in ROWS]
+    assert (outcome.path, outcome.left) == (session.out, 0)
+    assert (outcome.measured, outcome.failed) == (5, 0)
+    assert [*session.out.parent.glob("mine*")] == [session.out]
+    assert read(session.out) == outcome.results
+    assert rows(outcome.results.records) == ROWS
 
 
-def test_shards_together_plan_every_case_once() -> None:
-    fleet = cast("Fleet", LocalFleet())
-    sweep = Sweep(grids=(Grid(seeds=tuple(range(10))),))
-    whole = plan(sweep, fleet)
-    parts = [job for index in (1, 2, 3) for job in plan(sweep, fleet, (index, 3))]
-    assert sorted(job.case.id for job in parts) == sorted(job.case.id for job in whole)
+# --- a run that is continued ---------------------------------------------------------------------
 
 
-# --- a run that is cut short ---------------------------------------------------------------------
+def extended_and_stopped(mine: Sessions) -> None:
+    mine.run(count=2)
+    mine.stop_after(1, resume=True)
+
+
+def killed_as_its_continuation_starts(mine: Sessions) -> None:
+    results = mine.run().results
+    with Journal(mine.session().journal) as begun:  # one of five records
+        for entry in (*results.runs, *results.environments.values(), results.records[0]):
+            begun.add(entry)
+
+
+def killed_in_its_last_line(mine: Sessions) -> None:
+    mine.stop_after(3)
+    path = mine.session().journal
+    path.write_bytes(path.read_bytes()[:-40])
+    mine.subjects.with_name("calls").write_text("1 2\n")  # the third is measured again
+
+
+def killed_before_the_first_line(mine: Sessions) -> None:
+    mine.run()
+    mine.session().journal.touch()
 
 
 class HastyFleet(LocalFleet):
@@ -75,210 +76,175 @@ class HastyFleet(LocalFleet):
         yield from super().run(list(jobs)[:2], timeout_s)
 
 
-def test_when_the_time_is_up_the_journal_stays(make: Make, subjects: Path) -> None:
-    session = make(stop_at=12.5)
-    outcome = run(session, fleet=HastyFleet())
+def stopped_as_the_time_is_up(mine: Sessions) -> None:
+    outcome = mine.run(fleet=HastyFleet(), stop_at=12.5)
     assert (outcome.left, outcome.measured) == (3, 2)
-    assert outcome.path == session.journal
-    assert not session.out.exists()
-    assert rows(read_journal(session.journal).records) == [1, 2]
-    assert run(make(resume=True)).left == 0
-    assert calls(subjects) == list(ROWS)
+    assert outcome.path == mine.session().journal
+    assert not mine.session().out.exists()
 
 
-def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the disk be full once ``count`` lines of a journal are on it."""
-    fsync, done = os.fsync, []
-
-    def fake(descriptor: int) -> None:
-        if len(done) == count:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done.append(descriptor)
-        fsync(descriptor)
-
-    monkeypatch.setattr(journal.os, "fsync", fake)
-
-
-def test_on_a_full_disk_earlier_records_are_kept(
-    make: Make, subjects: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("begin", "kept"),
+    [
+        (lambda mine: mine.stop_after(2), 2),
+        (lambda mine: mine.run(), 5),
+        (extended_and_stopped, 3),
+        (killed_as_its_continuation_starts, 5),
+        (killed_before_the_first_line, 5),
+        (killed_in_its_last_line, 2),
+        (stopped_as_the_time_is_up, 2),
+    ],
+)
+def test_a_continued_run_keeps_what_was_measured_and_measures_the_rest_once(
+    mine: Sessions, begin: Callable[[Sessions], object], kept: int
 ) -> None:
-    with monkeypatch.context() as patch:
-        full_after(4, patch)  # the run, the environment and two cases
-        with pytest.raises(StoreError) as refused:
-            run(make())
-    assert "mine.jsonl" in str(refused.value)
-    assert "--resume" in str(refused.value)
-    outcome = run(make(resume=True))
-    assert rows(outcome.results.records) == list(ROWS)
-    assert calls(subjects)[:2] == [1, 2]
-    assert calls(subjects).count(1) == calls(subjects).count(2) == 1
-
-
-def test_when_the_parquet_file_cannot_be_written_the_journal_stays(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = make()
-
-    def full(*_: object) -> None:
-        raise StoreError("mine.parquet: cannot be written: No space left on device")
-
-    monkeypatch.setattr(module, "writing", full)
-    with pytest.raises(StoreError):
-        run(session)
-    assert rows(read_journal(session.journal).records) == list(ROWS)
-    assert not session.out.exists()
-
-
-def test_a_folder_that_cannot_be_created_is_refused_before_the_measurement(
-    make: Make, subjects: Path
-) -> None:
-    with pytest.raises(StoreError, match="mine"):
-        run(make(out=subjects / "mine.parquet"))
-    assert calls(subjects) == []
-
-
-# === A run that is continued, and what is refused instead of continued or overwritten
-
-
-def test_a_continued_run_never_measures_a_finished_case_twice(make: Make, subjects: Path) -> None:
-    run_and_stop(make(), 2)
-    assert calls(subjects) == [1, 2]
-    left: list[int] = []
-    session, fleet = make(resume=True), cast("Fleet", LocalFleet())
-    outcome = run_session(session, fleet, lambda record: None, left.append)
-    assert left == [3]
-    assert calls(subjects) == [1, 2, 3, 4, 5]
-    assert rows(outcome.results.records) == list(ROWS)
-    assert len(outcome.results.runs) == 2
+    begin(mine)
+    assert mine.calls == ROWS[:kept]
+    outcome = mine.run(resume=True)
+    assert mine.calls == ROWS
+    assert rows(outcome.results.records) == ROWS
+    assert (outcome.left, outcome.earlier) == (0, kept)
+    assert len(outcome.results.runs) >= 2
     assert read(outcome.path) == outcome.results
+    assert not mine.session().journal.exists()
 
 
-def test_a_torn_last_line_costs_one_case(make: Make, subjects: Path) -> None:
-    run_and_stop(make(), 3)
-    path = make().journal
-    path.write_bytes(path.read_bytes()[:-40])  # as if killed within the write
-    outcome = run(make(resume=True))
-    assert calls(subjects) == [1, 2, 3, 3, 4, 5]
-    assert rows(outcome.results.records) == list(ROWS)
-
-
-def test_a_finished_run_that_is_continued_measures_nothing_and_keeps_all(
-    make: Make, subjects: Path
-) -> None:
-    first = run(make())
-    second = run(make(resume=True))
-    assert calls(subjects) == list(ROWS)
-    assert second.results.records == first.results.records
-    assert not make().journal.exists()
-
-
-def test_a_finished_run_that_is_extended_and_stopped_loses_nothing(
-    make: Make, subjects: Path
-) -> None:
-    run(make(rows=(1, 2)))
-    run_and_stop(make(resume=True), 1)
-    outcome = run(make(resume=True))
-    assert calls(subjects) == list(ROWS)
-    assert rows(outcome.results.records) == list(ROWS)
-
-
-def test_a_finished_run_whose_continuation_was_killed_at_its_start_loses_nothing(
-    make: Make, subjects: Path
-) -> None:
-    first = run(make())
-    with journal.Journal(make().journal) as begun:  # killed after one of five records
-        for entry in (*first.results.runs, *first.results.environments.values()):
-            begun.add(entry)
-        begun.add(first.results.records[0])
-    second = run(make(resume=True))
-    assert calls(subjects) == list(ROWS)
-    assert second.results.records == first.results.records
-    assert second.results.runs[:-1] == first.results.runs
-
-
-def test_failures_are_results_and_are_not_retried(make: Make, subjects: Path) -> None:
-    subjects.write_text(
-        SUBJECTS.replace("    return layer_norm", "    raise ValueError('no')\n    #")
-    )
-    outcome = run(make())
+def test_failures_are_results_and_are_not_retried(mine: Sessions) -> None:
+    outcome = mine.run(name="fails")
     assert (outcome.measured, outcome.failed) == (0, 5)
-    run(make(resume=True))
-    assert calls(subjects) == list(ROWS)
+    mine.run(name="fails", resume=True)
+    assert mine.calls == ROWS
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(
+    mine: Sessions, is_finished: bool
+) -> None:
+    def fleet_with(**changes: Any) -> LocalFleet:
+        fleet = LocalFleet()
+        fleet.info = replace(fleet.info, environment=replace(fleet.info.environment, **changes))
+        return fleet
+
+    mine.run(count=2) if is_finished else mine.stop_after(2)
+    with pytest.raises(NotComparableError, match="--out"):
+        mine.run(resume=True, fleet=fleet_with(cpu="Another CPU"))
+    assert mine.calls == [1, 2]
+    assert NotComparableError.exit_code == 4
+    assert mine.run(resume=True, fleet=fleet_with(git_commit="f" * 40)).left == 0
+
+
+# --- what is refused, and what a failure leaves --------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_an_existing_file_is_not_overwritten(make: Make, suffix: str, subjects: Path) -> None:
-    session = make()
-    there = session.out.with_suffix(suffix)
+def test_an_existing_file_is_not_overwritten(mine: Sessions, suffix: str) -> None:
+    there = mine.session().out.with_suffix(suffix)
     there.write_text("mine")
     with pytest.raises(Refusal, match="--resume"):
-        run(session)
+        mine.run()
     assert there.read_text() == "mine"
-    assert calls(subjects) == []
+    assert mine.calls == []
     assert Refusal.exit_code == 2
 
 
-def fleet_with(**changes: Any) -> LocalFleet:
-    """Return a fleet with another environment."""
-    fleet = LocalFleet()
-    fleet.info = replace(fleet.info, environment=replace(fleet.info.environment, **changes))
-    return fleet
+def test_a_folder_that_cannot_be_created_is_refused_before_the_measurement(mine: Sessions) -> None:
+    with pytest.raises(StoreError, match="mine"):
+        mine.run(out=mine.subjects / "mine.parquet")
+    assert mine.calls == []
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(
-    make: Make, subjects: Path, finished: bool
-) -> None:
-    if finished:
-        run(make(rows=(1, 2)))
-    else:
-        run_and_stop(make(), 2)
-    with pytest.raises(NotComparableError, match="--out"):
-        run(make(resume=True), fleet=fleet_with(cpu="Another CPU"))
-    assert calls(subjects) == [1, 2]
-    assert NotComparableError.exit_code == 4
-    assert run(make(resume=True), fleet=fleet_with(git_commit="f" * 40)).left == 0
+def test_results_that_cannot_be_read_are_refused_and_leave_no_journal(mine: Sessions) -> None:
+    session = mine.session()
+    session.out.write_text("no results")
+    for _ in range(2):  # what the first leaves must not hide the file from the second
+        with pytest.raises(StoreError, match=r"mine\.parquet"):
+            mine.run(resume=True)
+    assert not session.journal.exists()
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(
-    make: Make, subjects: Path, resume: bool
+    mine: Sessions, resume: bool
 ) -> None:
-
     def intrude(_: Record) -> None:
         with pytest.raises(StoreError if resume else Refusal, match=r"mine\.jsonl|--resume"):
-            run(make(resume=resume))
+            mine.run(resume=resume)
 
-    outcome = run(make(), intrude)
-    assert calls(subjects) == list(ROWS)
-    assert read(outcome.path) == outcome.results
+    mine.run(intrude)
+    assert mine.calls == ROWS
 
 
-def test_the_journal_is_locked_until_the_results_are_stored(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+def test_the_journal_is_kept_and_locked_until_the_results_are_stored(
+    mine: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def intrude(*arguments: Any) -> Any:
+    def intrude_and_fail(*arguments: Any) -> Any:
         with pytest.raises(StoreError, match=r"mine\.jsonl"):
-            run(make(resume=True))
-        return writing(*arguments)
+            mine.run(resume=True)
+        raise StoreError("mine.parquet: cannot be written: No space left on device")
 
-    monkeypatch.setattr(module, "writing", intrude)
-    outcome = run(make())
-    monkeypatch.undo()
-    assert run(make(resume=True)).results.records == outcome.results.records
-
-
-def test_a_run_that_cannot_be_continued_leaves_no_journal(make: Make) -> None:
-    session = make(resume=True)
-    session.out.write_text("no results")
-    for _ in range(2):  # what the first leaves must not hide the file from the second
-        with pytest.raises(StoreError, match=r"mine\.parquet"):
-            run(session)
-    assert not session.journal.exists()
+    monkeypatch.setattr("harness.run.session.writing", intrude_and_fail)
+    with pytest.raises(StoreError, match="No space left"):
+        mine.run()
+    assert rows(read_journal(mine.session().journal).records) == ROWS
+    assert not mine.session().out.exists()
 
 
-def test_an_empty_journal_does_not_hide_the_results(make: Make, subjects: Path) -> None:
-    run(make())
-    make().journal.touch()  # as if killed before the first line
-    run(make(resume=True))
-    assert calls(subjects) == list(ROWS)
+# --- the whole program, ended from outside -------------------------------------------------------
+
+
+def command(mine: Sessions, *more: str) -> list[str]:
+    shapes = ",".join(f"{rows}x8" for rows in ROWS)
+    program = "import sys; from harness.cli import main; sys.exit(main())"
+    return [
+        *(sys.executable, "-c", program, "run", "--shape", shapes, "--measure", "errors"),
+        *("-i", f"{mine.subjects}:waits", "--out", str(mine.session().out), *more),
+    ]
+
+
+@pytest.fixture
+def waiting(mine: Sessions) -> Iterator[subprocess.Popen[str]]:
+    """A run with two cases in its journal, which waits in its third."""
+    with subprocess.Popen(
+        command(mine),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that Ctrl-C reaches all of it, and nothing else
+        # a shell that runs the tests in the background has them ignore the interrupt
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        path, patience = mine.session().journal, monotonic() + 60
+        while not path.exists() or path.read_bytes().count(b'{"Record"') < 2:
+            assert process.poll() is None, process.communicate()
+            assert monotonic() < patience
+            sleep(0.02)
+        try:
+            yield process
+        finally:
+            mine.subjects.with_name("go").touch()  # nothing is left waiting, whatever became of it
+            process.kill()
+
+
+# a batch system sends SIGTERM, to the workers too, before it kills
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
+    waiting: subprocess.Popen[str], mine: Sessions, sent: signal.Signals
+) -> None:
+    os.killpg(waiting.pid, sent)
+    out, err = waiting.communicate(timeout=60)
+    session = mine.session()
+    assert (waiting.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    *_, said, how = err.splitlines()
+    assert str(session.journal) in said
+    assert how.startswith("  layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
+    assert how.endswith(f" --out {session.out} --resume")
+    kept = read_journal(session.journal)
+    assert (rows(kept.records), kept.runs[0].wall_s) == ([1, 2], None)
+    assert mine.calls == [1, 2]
+
+
+def test_the_parent_of_a_run_does_not_import_torch() -> None:
+    doors = "from harness.run import Fleet, Session, plan, merged; import harness.regression.ab"
+    program = f"import sys; {doors}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,137 +1,187 @@
-"""The latency of a case and, where its launch takes long, of its replay."""
+"""What is timed in turn with a case, what must move, and a replay where a launch takes long."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from unittest.mock import patch
+from typing import Any
 
 import pytest
 import torch
 from factories.fake_device import ROOMY, FakeDevice, latency_of
 
-import implementations
-from harness.cases import make_inputs
-from harness.measure import latency as latency_module
-from harness.measure.latency import Sampled, TimedCall
-from harness.records import Allocation, Cache, Case, Clock, Direction, Status
-from harness.run import timing as module
-from harness.run.attempt import Judged
-from harness.run.timing import time_case
+from harness.cases import LAYOUTS, make_inputs
+from harness.measure import Sampled, TimedCall
+from harness.records import Affine, Allocation, ArmRole, Cache, Case, Clock, Direction, Status
+from harness.run import Judged, model_bytes, result_bytes, time_case, timed_calls_of
+from implementations import find
 
 CASE = Case(implementation="native", shape=(16, 32))
-TIMES_S = {
-    "subject": 4e-6,
-    "reference": 8e-6,
-    "copy": 1e-6,
-    "replayed subject": 3e-6,
-    "replayed reference": 2e-6,
-}
+LARGE = replace(CASE, shape=(256, 1024))  # x of 1 MiB
+X, WIDTH = 16 * 32 * 4, 32 * 4
+NATIVE = find("native")
 
 
-def timed(device: FakeDevice, case: Case = CASE, cache: Cache = Cache.WARM) -> Sampled:
-    """Time a case on a device, with the timed calls of the device instead of those of the case."""
-
-    def timed_calls_of(*_: object) -> list[TimedCall]:
-        return device.timed_calls("subject", "reference", "copy")
-
-    with (
-        patch.object(module, "timed_calls_of", timed_calls_of),
-        patch.object(latency_module, "perf_counter", device.now),
-        torch.no_grad(),
-    ):
-        return time_case(
-            Judged(case=case, status=Status.OK, function=implementations.find("native").function),
-            make_inputs(case),
-            device,
-            ROOMY,
-            allocation=Allocation.DEFAULT,
-            cache=cache,
-        )
+# --- what is timed in turn -----------------------------------------------------------------------
 
 
-Gpu = Callable[..., FakeDevice]
+def names(case: Case) -> list[tuple[ArmRole, str]]:
+    function = find(case.implementation).function
+    return [(timed.role, timed.name) for timed in timed_calls_of(function, case)]
+
+
+@pytest.mark.parametrize(
+    ("device", "copies"),
+    [("cpu", ["torch copy_", "numpy copyto"]), ("cuda", ["torch copy_", "torch add"])],
+)
+def test_the_reference_and_two_copies_are_timed_with_a_case(device: str, copies: list[str]) -> None:
+    assert names(replace(CASE, implementation="two_pass", device=device)) == [
+        (ArmRole.SUBJECT, "two_pass"),
+        (ArmRole.REFERENCE, "native"),
+        *((ArmRole.CEILING, name) for name in copies),
+    ]
+
+
+def test_from_one_megabyte_on_a_streamed_copy_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_streamed(can_stream: bool = True, **changes: Any) -> bool:
+        monkeypatch.setattr("harness.run.timing.can_stream", lambda: can_stream)
+        return (ArmRole.CEILING, "streamed copy") in names(replace(LARGE, **changes))
+
+    assert is_streamed()
+    assert not is_streamed(can_stream=False)
+    assert not is_streamed(shape=(255, 1024))
+    assert not is_streamed(dtype="bfloat16")
+    assert not is_streamed(layout="transposed")
+
+
+@pytest.mark.parametrize("copy", ["torch copy_", "numpy copyto"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 8), (0, 5), (5, 0)], ids=str)
+def test_a_copy_copies_x_of_any_dtype_and_layout(
+    monkeypatch: pytest.MonkeyPatch, copy: str, dtype: str, layout: str, shape: tuple[int, ...]
+) -> None:
+    made: list[torch.Tensor] = []
+    empty_like = torch.empty_like
+
+    def watched(tensor: torch.Tensor) -> torch.Tensor:
+        made.append(empty_like(tensor))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty_like", watched)
+    case = Case(implementation="native", shape=shape, dtype=dtype, layout=layout)
+    (x, *_) = tensors = make_inputs(case).tensors
+    (found,) = (timed for timed in timed_calls_of(NATIVE.function, case) if timed.name == copy)
+    found.prepare(tensors)()
+    (out,) = made
+    if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory
+        x = torch._neg_view(x)
+    assert torch.equal(out.view(x.dtype), x)
+
+
+@pytest.mark.parametrize(
+    ("change", "moved", "results"),
+    [
+        ({}, 2 * X + 2 * WIDTH, X),
+        # x, dy, weight read; dx, dweight, dbias written
+        ({"direction": Direction.BACKWARD}, 3 * X + 3 * WIDTH, X + 2 * WIDTH),
+        # both, with y written between them
+        ({"direction": Direction.FORWARD_BACKWARD}, 5 * X + 5 * WIDTH, 2 * X + 2 * WIDTH),
+        ({"affine": Affine.WEIGHT}, 2 * X + WIDTH, X),
+        ({"affine": Affine.BIAS}, 2 * X + WIDTH, X),
+        ({"affine": Affine.NONE}, 2 * X, X),
+        ({"dtype": "bfloat16"}, X + 2 * WIDTH, X // 2),  # the parameters stay float32
+        ({"shape": (0, 5)}, 2 * 4 * 5, 0),
+        ({"shape": (5, 0)}, 0, 0),
+    ],
+)
+def test_bytes_that_must_move_are_those_of_each_given_tensor_once_in_each_pass(
+    change: dict[str, Any], moved: int, results: int
+) -> None:
+    case = replace(CASE, **change)
+    inputs = make_inputs(case)
+    assert (model_bytes(case, inputs), result_bytes(case, inputs)) == (moved, results)
+
+
+# --- the latency and, where the launch takes long, its replay ------------------------------------
+
+TIMES_S = {"subject": 4e-6, "reference": 8e-6, "copy": 1e-6}
+TIMES_S |= {"replayed subject": 3e-6, "replayed reference": 2e-6}
+
+
+def by_name(name: str, _: int) -> float:
+    return TIMES_S[name]
+
+
+GPU = partial(FakeDevice, kind="cuda", clock=Clock.CUDA_EVENT)
 
 
 @pytest.fixture
-def gpu() -> Gpu:
-    return partial(FakeDevice, lambda name, _: TIMES_S[name], kind="cuda", clock=Clock.CUDA_EVENT)
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sampled]:
+    """Time a case on a device, with the timed calls of the device instead of those of the case."""
+
+    def time(device: FakeDevice, case: Case = CASE) -> Sampled:
+        def timed_calls_of(*_: object) -> list[TimedCall]:
+            return device.timed_calls("subject", "reference", "copy")
+
+        monkeypatch.setattr("harness.run.timing.timed_calls_of", timed_calls_of)
+        monkeypatch.setattr("harness.measure.latency.perf_counter", device.now)
+        return time_case(
+            Judged(case=case, status=Status.OK, function=NATIVE.function),
+            *(make_inputs(case), device, ROOMY),
+            allocation=Allocation.DEFAULT,
+            cache=Cache.WARM,
+        )
+
+    return time
 
 
-def names(device: FakeDevice) -> set[str]:
-    return {name for name, _ in device.sampled}
-
-
-# --- what is replayed ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("launch_s", [2.1e-6, 9e-6])
+@pytest.mark.parametrize(("launch_s", "warnings"), [(2.1e-6, []), (9e-6, ["launch_bound"])])
 def test_a_call_with_a_long_launch_is_replayed_with_the_reference(
-    gpu: Gpu, launch_s: float
+    timed: Callable[..., Sampled], launch_s: float, warnings: list[str]
 ) -> None:
-    device = gpu(launch_s=launch_s)
-    latency = latency_of(timed(device))
-    assert "replayed copy" not in names(device)
+    device = GPU(by_name, launch_s=launch_s)
+    sampled = timed(device)
+    latency = latency_of(sampled)
+    assert "replayed copy" not in dict(device.sampled)
+    assert [arm.name for arm in latency.arms] == ["subject", "reference", "copy"]
     assert latency.per_call_s.value == pytest.approx(4e-6)
     assert latency.replay_s is not None
     assert latency.replay_s.value == pytest.approx(3e-6)
     assert latency.replay_ratio is not None
     assert latency.replay_ratio.value == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize("launch_s", [None, 1.9e-6])
-def test_a_call_with_a_short_launch_is_not_replayed(gpu: Gpu, launch_s: float | None) -> None:
-    device = gpu(launch_s=launch_s)
-    latency = latency_of(timed(device))
-    assert (latency.replay_s, latency.replay_ratio) == (None, None)
-    assert names(device) == {"subject", "reference", "copy"}
-
-
-def test_a_call_without_a_latency_is_not_replayed(gpu: Gpu) -> None:
-    device = gpu(launch_s=9e-6)
-    device.script = lambda _, __: 0.0
-    assert timed(device).latency is None
-    assert "replayed subject" not in names(device)
-
-
-def test_arms_and_warnings_are_those_of_the_calls_and_the_replay_is_accounted_for(gpu: Gpu) -> None:
-    device = gpu(launch_s=9e-6)
-    sampled = timed(device)
-    assert [arm.name for arm in latency_of(sampled).arms] == ["subject", "reference", "copy"]
-    assert [warning.kind for warning in sampled.warnings] == ["launch_bound"]
+    assert [warning.kind for warning in sampled.warnings] == warnings
     assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
 
 
-@pytest.mark.parametrize("can_record", [False, True])
-def test_a_failed_replay_leaves_the_latency(gpu: Gpu, can_record: bool) -> None:
-    """It fails if the call cannot be recorded, or if the clock stands still in the replay."""
-    device = gpu(launch_s=9e-6, replays=can_record)
-    device.script = lambda name, _: 0.0 if name.startswith("replayed") else TIMES_S[name]
+@pytest.mark.parametrize(
+    ("device", "is_tried"),
+    [
+        (GPU(by_name, launch_s=None), False),
+        (GPU(by_name, launch_s=1.9e-6), False),
+        (GPU(by_name, launch_s=9e-6, replays=False), False),  # the call cannot be recorded
+        (GPU(lambda name, _: 0.0 if "replayed" in name else TIMES_S[name], launch_s=9e-6), True),
+    ],
+    ids=["no launch", "short launch", "not recorded", "the clock stands still in the replay"],
+)
+def test_a_call_with_a_short_launch_or_a_failed_replay_has_its_latency_alone(
+    timed: Callable[..., Sampled], device: FakeDevice, is_tried: bool
+) -> None:
     latency = latency_of(timed(device))
     assert (latency.replay_s, latency.replay_ratio) == (None, None)
-    assert latency.launch_s == pytest.approx(9e-6)
+    assert latency.launch_s == pytest.approx(device.launch_s) or device.launch_s is None
     assert latency.per_call_s.value == pytest.approx(4e-6)
+    assert ("replayed subject" in dict(device.sampled)) is is_tried
 
 
-# --- figures of the case -------------------------------------------------------------------------
-
-
-def test_bytes_that_must_move_and_bytes_that_are_copied_are_those_of_the_case() -> None:
-    latency = latency_of(timed(FakeDevice(lambda name, _: TIMES_S[name])))
-    x, width = 16 * 32 * 4, 32 * 4
-    assert latency.model_bytes == 2 * x + 2 * width
+def test_a_latency_is_compared_with_a_copy_of_the_bytes_of_the_case(
+    timed: Callable[..., Sampled],
+) -> None:
+    latency = latency_of(timed(FakeDevice(by_name)))
+    assert latency.model_bytes == 2 * X + 2 * WIDTH
     # a copy of x takes 1 us, the subject 4
-    assert latency.ceiling_ratio == pytest.approx((2 * x + 2 * width) / (2 * x) / 4)
-    empty = Case(implementation="native", shape=(0, 5), direction=Direction.FORWARD)
-    latency = latency_of(timed(FakeDevice(lambda name, _: TIMES_S[name]), empty))
-    assert latency.ceiling_ratio is None
-    assert latency.is_valid
-
-
-def test_the_order_of_samples_depends_on_the_case() -> None:
-    first, again, other = (FakeDevice(lambda name, _: TIMES_S[name]) for _ in range(3))
-    timed(first)
-    timed(again)
-    timed(other, Case(implementation="native", shape=(16, 33)))
-    assert first.sampled == again.sampled
-    assert first.sampled != other.sampled
+    assert latency.ceiling_ratio == pytest.approx((2 * X + 2 * WIDTH) / (2 * X) / 4)
+    empty = replace(CASE, shape=(0, 5))
+    latency = latency_of(timed(FakeDevice(by_name), empty))
+    assert (latency.ceiling_ratio, latency.is_valid) == (None, True)

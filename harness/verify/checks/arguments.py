@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.numerics.outputs import Outputs, copies_of
+from harness.numerics import Outputs, copies_of
 from harness.records import Affine, Direction, Status
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
-from harness.run.call import ImplementationError, checked, guarded
+from harness.run import ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import RaisedInFormError, check
 from harness.verify.scope import InScope, adapter_of, scope_of

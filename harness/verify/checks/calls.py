@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from harness.cases.inputs import Inputs, copy_in_layout, make_inputs
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import Compared, bound_ratios, compared, is_beyond
-from harness.numerics.inaccuracy import explanations
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import OUTPUTS, Outputs, named_outputs
-from harness.records import Case, Direction
-from harness.run.call import (
-    ContractViolationError,
-    checked,
-    grad_mode,
-    guarded,
-    refuses,
-    run_once,
+from harness.numerics import (
+    OUTPUTS,
+    Compared,
+    Outputs,
+    Reference,
+    bound_ratios,
+    compared,
+    error_bound_of,
+    explanations,
+    is_beyond,
+    named_outputs,
 )
+from harness.records import Case, Direction
+from harness.run import ContractViolationError, checked, grad_mode, guarded, refuses, run_once
 from harness.verify.scope import fitted, scope_of
 from implementations.contract import Implementation
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
-from harness.run.call import ContractViolationError, ImplementationError
+from harness.run import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
 from harness.verify.raises import case_in_words, cause, raises
 from harness.verify.scope import scope_of

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from harness.cases.inputs import copy_in_layout
-from harness.numerics.outputs import GRADIENTS, OUTPUTS, Outputs, copies_of
+from harness.numerics import GRADIENTS, OUTPUTS, Outputs, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
-from harness.run.call import ImplementationError, guarded
+from harness.run import ImplementationError, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import (
     EVERY_SETTING,

@@ -13,13 +13,10 @@ from time import perf_counter
 
 import torch
 
-from harness.measure.devices import device_of
-from harness.measure.latency import Sampler, TimedCall
-from harness.measure.memory import relocate
-from harness.numerics.outputs import SETTLE_S
+from harness.measure import Sampler, TimedCall, device_of, relocate
+from harness.numerics import SETTLE_S
 from harness.records import ArmRole, Cache, Direction
-from harness.run.call import bind, grad_mode, run_once
-from harness.run.case import Timed, reuse, run_again
+from harness.run import Timed, bind, grad_mode, reuse, run_again, run_once
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import check
 

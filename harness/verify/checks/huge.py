@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.numerics.outputs import Outputs
+from harness.numerics import Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, Severity, limit
 from harness.records.text import bytes_text
-from harness.run.call import ContractViolationError, ImplementationError, checked
+from harness.run import ContractViolationError, ImplementationError, checked
 from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.scope import fitted
 from implementations.contract import Implementation

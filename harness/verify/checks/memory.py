@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from harness.cases.inputs import Inputs, copy_in_layout
 from harness.records import Direction
 from harness.records.finding import RemarkKind
-from harness.run.call import ImplementationError
+from harness.run import ImplementationError
 from harness.verify.checks.calls import INPUTS, Call
 from harness.verify.checks.contract_checks import (
     BLOCK,

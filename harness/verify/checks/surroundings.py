@@ -10,11 +10,10 @@ from time import perf_counter
 
 import torch
 
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import Outputs, copies_of
+from harness.numerics import Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
-from harness.run.integrity import (
+from harness.run import (
     process_state,
     process_state_restored,
     set_caller_state,
