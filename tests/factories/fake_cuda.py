@@ -22,7 +22,6 @@ from harness.measure.devices import CudaDevice
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 POOL = (0, 1)
-QUEUE = 1024  # launches that a stream takes before the host has to wait
 
 
 class Stream:
@@ -33,7 +32,6 @@ class Stream:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self.free_at = 0.0
-        self.ends: list[float] = []
         self.captures: Graph | None = None
 
     def wait_stream(self, other: Stream) -> None:
@@ -118,8 +116,8 @@ class Gpu:
         """Seconds that are added to the next wait, because the host is interrupted."""
         self.replay_s = 3e-6
         """Seconds to issue a graph."""
-        self.slept: list[int] = []
-        """Cycles that the stream was told to spin."""
+        self.blocks_s: list[float] = []
+        """The seconds of every spin."""
         self.happened: list[str] = []
         self.graphs: list[Graph] = []
         self.leaves_pools = False
@@ -139,11 +137,7 @@ class Gpu:
         if stream.captures:
             stream.captures.times_s.append(device_s)
             return
-        stream.ends = [end for end in stream.ends if end > self.now_s]
-        if len(stream.ends) >= QUEUE:
-            self.now_s = stream.ends[-QUEUE]
         stream.free_at = max(self.now_s, stream.free_at) + device_s
-        stream.ends.append(stream.free_at)
 
     def kernel(
         self, device_s: float, host_s: float, stream: Stream | None = None
@@ -167,8 +161,8 @@ class Gpu:
         self.hiccup_s, self._is_used = 0.0, False
 
     def sleep(self, cycles: int) -> None:
-        self.slept.append(cycles)
-        self.launch(cycles / self.hz, 3e-6)
+        self.blocks_s.append(cycles / self.hz)
+        self.launch(self.blocks_s[-1], 3e-6)
 
     def _told_of_pool(self, what: str, device: int, pool: object) -> None:
         assert device == 0
@@ -180,10 +174,6 @@ class Gpu:
         if self.current.captures:
             self.current.captures.is_broken = True
             raise RuntimeError("operation not permitted when stream is capturing")
-
-    def blocks_s(self) -> list[float]:
-        """Return the seconds of every spin."""
-        return [cycles / self.hz for cycles in self.slept]
 
     def installed(self, patch: pytest.MonkeyPatch) -> Self:
         """Replace torch's functions."""
@@ -219,7 +209,7 @@ class Gpu:
         """Return a device that has measured its clocks: from now on only readings are recorded."""
         device = CudaDevice()
         device.time(self.kernel(1e-6, 1e-6), 1)
-        self.slept.clear()
+        self.blocks_s.clear()
         self.happened.clear()
         return device
 
@@ -235,8 +225,8 @@ class Nvml:
         running = [SimpleNamespace(pid=pid) for pid in processes]
         clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
         self.answers: dict[str, Callable[..., object]] = {
-            "nvmlInit": lambda: self._opened(1),
-            "nvmlShutdown": lambda: self._opened(-1),
+            "nvmlInit": partial(self._open_by, 1),
+            "nvmlShutdown": partial(self._open_by, -1),
             "nvmlSystemGetDriverVersion": lambda: "550.54",
             "nvmlDeviceGetCount": lambda: 2,
             "nvmlDeviceGetHandleByIndex": lambda index: index,
@@ -257,7 +247,7 @@ class Nvml:
             "nvmlDeviceGetComputeRunningProcesses_v2": lambda _: running[:1],
         }
 
-    def _opened(self, change: int) -> None:
+    def _open_by(self, change: int) -> None:
         self.open += change
 
     def _handle(self, uuid: str) -> int:

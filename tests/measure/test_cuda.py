@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 import torch
-from factories.fake_cuda import POOL, QUEUE, UUID, Gpu, Nvml, Stream
+from factories.fake_cuda import POOL, UUID, Gpu, Nvml, Stream
 
 from harness.measure import CudaDevice
 from harness.records import DeviceState
@@ -93,15 +93,15 @@ def test_the_step_of_the_events_is_the_resolution(gpu: Gpu, step_s: float) -> No
     gpu.step_s = step_s
     device = CudaDevice()
     assert device.resolution_s() == pytest.approx(step_s, rel=1e-3)
-    gpu.slept.clear()
+    gpu.blocks_s.clear()
     device.resolution_s()
-    assert gpu.slept == []  # measured once
+    assert gpu.blocks_s == []  # measured once
 
 
 def test_wake_keeps_the_device_busy_for_a_fifth_of_a_second(gpu: Gpu, device: CudaDevice) -> None:
     began = gpu.now_s
     device.wake()
-    assert 0.19 < sum(gpu.blocks_s()) <= gpu.now_s - began < 0.21
+    assert 0.19 < sum(gpu.blocks_s) <= gpu.now_s - began < 0.21
 
 
 # --- replays -------------------------------------------------------------------------------------
@@ -158,7 +158,6 @@ def test_a_call_that_replaces_the_error_has_no_replay(gpu: Gpu, device: CudaDevi
             raise LookupError from error  # ending the capture fails all the same
 
     assert device.replayed(lambda: call) is None
-    assert gpu.current is gpu.default
 
 
 @pytest.mark.parametrize("made", [0, 3])
@@ -274,7 +273,7 @@ def test_a_field_that_cannot_be_read_is_none_and_the_others_are_read(
     assert asdict(CudaDevice().condition()) == asdict(FULL) | dict.fromkeys(unknown)
 
 
-@pytest.mark.parametrize("wanting", ["lacks", "fails"])
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
     ("newer", "field", "answer"),
     [
@@ -284,60 +283,62 @@ def test_a_field_that_cannot_be_read_is_none_and_the_others_are_read(
     ],
 )
 def test_a_function_that_is_missing_or_fails_is_replaced_by_its_older_one(
-    monkeypatch: pytest.MonkeyPatch, gpu: Gpu, newer: str, field: str, answer: object, wanting: str
+    monkeypatch: pytest.MonkeyPatch, newer: str, field: str, answer: object
 ) -> None:
-    fake = Nvml(ME, OTHER).installed(monkeypatch, lacks=newer if wanting == "lacks" else "")
-    fake.fails = {newer} if wanting == "fails" else set()
-    assert getattr(CudaDevice().condition(), field) == answer
+    for lacks, fails in (("", newer), (newer, "")):
+        Nvml(ME, OTHER).installed(monkeypatch, lacks=lacks).fails = {fails}
+        assert getattr(CudaDevice().condition(), field) == answer
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("SwPowerCap", "power cap"),
-        ("HwSlowdown", "hardware slowdown"),
-        ("SwThermalSlowdown", "thermal slowdown by the driver"),
-        ("HwThermalSlowdown", "thermal slowdown by the hardware"),
-        ("HwPowerBrakeSlowdown", "power brake"),
-        *((name, "") for name in ("None", "GpuIdle", "SyncBoost")),  # idle, or a chosen clock
-        *((name, "") for name in ("ApplicationsClocksSetting", "DisplayClockSetting")),
-    ],
-)
+def condition(patch: pytest.MonkeyPatch, *processes: int, reasons: int = 0) -> DeviceState:
+    Nvml(*processes, reasons=reasons).installed(patch)
+    return CudaDevice().condition()
+
+
+WORDS = {
+    "SwPowerCap": ("power cap",),
+    "HwSlowdown": ("hardware slowdown",),
+    "SwThermalSlowdown": ("thermal slowdown by the driver",),
+    "HwThermalSlowdown": ("thermal slowdown by the hardware",),
+    "HwPowerBrakeSlowdown": ("power brake",),
+    # idle, or a chosen clock
+    **dict.fromkeys(("None", "GpuIdle", "SyncBoost"), ()),
+    **dict.fromkeys(("ApplicationsClocksSetting", "DisplayClockSetting"), ()),
+}
+
+
+@pytest.mark.usefixtures("gpu")
 def test_each_reason_for_throttling_has_its_words_and_an_idle_gpu_none(
-    monkeypatch: pytest.MonkeyPatch, gpu: Gpu, name: str, words: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reason = getattr(pynvml, f"nvmlClocksEventReason{name}")
-    Nvml(ME, reasons=reason).installed(monkeypatch)
-    assert CudaDevice().condition().throttled_by == ((words,) if words else ())
+    bits = {name: getattr(pynvml, f"nvmlClocksEventReason{name}") for name in WORDS}
+    found = {name: condition(monkeypatch, reasons=bit).throttled_by for name, bit in bits.items()}
+    assert found == WORDS
 
 
-@pytest.mark.parametrize(
-    ("processes", "others"),
-    [
-        ((ME,), 0),
-        ((ME, OTHER, OTHER + 1), 2),
-        ((OTHER, ME, OTHER, ME), 1),  # listed once per slice of the GPU
-        ((OTHER,), None),  # this process is not listed
-        ((), None),
-    ],
-)
+@pytest.mark.usefixtures("gpu")
 def test_other_processes_are_counted_if_this_one_is_listed(
-    monkeypatch: pytest.MonkeyPatch, gpu: Gpu, processes: tuple[int, ...], others: int | None
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Nvml(*processes).installed(monkeypatch)
-    assert CudaDevice().condition().other_processes == others
+    others = {
+        (ME,): 0,
+        (ME, OTHER, OTHER + 1): 2,
+        (OTHER, ME, OTHER, ME): 1,  # listed once per slice of the GPU
+        (OTHER,): None,  # this process is not listed
+        (): None,
+    }
+    found = {listed: condition(monkeypatch, *listed).other_processes for listed in others}
+    assert found == others
 
 
-def test_workers_of_the_same_run_are_not_counted_as_others(
-    monkeypatch: pytest.MonkeyPatch, gpu: Gpu
-) -> None:
+@pytest.mark.usefixtures("gpu")
+def test_workers_of_the_same_run_are_not_counted_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with Popen([sys.executable, "-c", "input()"], stdin=PIPE) as sibling:
-        Nvml(ME, sibling.pid, 2**30).installed(monkeypatch)
-        assert CudaDevice().condition().other_processes == 2
+        assert condition(monkeypatch, ME, sibling.pid, 2**30).other_processes == 2
         # of the same parent, as a worker would find it
         parent = SimpleNamespace(pid=ME)
         monkeypatch.setattr("harness.measure.devices.parent_process", lambda: parent)
-        assert CudaDevice().condition().other_processes == 1
+        assert condition(monkeypatch, ME, sibling.pid, 2**30).other_processes == 1
         sibling.communicate(b"\n")
 
 
@@ -359,17 +360,11 @@ def test_a_call_takes_the_time_of_the_device_and_its_launch_that_of_the_host(
     assert gpu.happened == ["call"] * (2 * calls + 1)
 
 
-def test_more_launches_than_the_queue_holds_never_look_faster(gpu: Gpu, device: CudaDevice) -> None:
-    calls, call = 3 * QUEUE, gpu.kernel(2 * US, 10 * US)
-    for _ in range(5):
-        assert device.time(call, calls).wall_s >= calls * 2 * US - NEAR
-
-
 def test_the_block_is_one_and_a_half_times_the_issue_time(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(2 * US, 10 * US)
     device.time(call, 20)
     device.time(call, 10)
-    assert gpu.blocks_s() == pytest.approx([1.5 * 20 * 10 * US, 1.5 * 10 * 10 * US])
+    assert gpu.blocks_s == pytest.approx([1.5 * 20 * 10 * US, 1.5 * 10 * 10 * US])
 
 
 @pytest.mark.parametrize("hz", [345e6, 2e9])
@@ -377,17 +372,17 @@ def test_the_clock_rate_is_measured_and_noticed_when_it_rises(gpu: Gpu, hz: floa
     gpu.hz = hz
     call, device = gpu.kernel(2 * US, 10 * US), CudaDevice()
     device.time(call, 100)
-    assert gpu.blocks_s()[-1] == pytest.approx(1.5e-3, rel=1e-3)
+    assert gpu.blocks_s[-1] == pytest.approx(1.5e-3, rel=1e-3)
     gpu.hz *= 5  # as an idle GPU does when it gets work
     readings = [device.time(call, 100).wall_s for _ in range(4)]
-    assert gpu.blocks_s()[-1] == pytest.approx(1.5e-3, rel=0.01)
+    assert gpu.blocks_s[-1] == pytest.approx(1.5e-3, rel=0.01)
     assert readings[-1] == pytest.approx(200 * US, abs=NEAR)
 
 
 def test_a_block_that_is_too_short_is_doubled(gpu: Gpu, device: CudaDevice) -> None:
     call = launching(gpu, 10 * US, 50 * US)
     readings = [device.time(call, 10).wall_s for _ in range(4)]
-    assert gpu.blocks_s() == pytest.approx([150 * US, 300 * US, 600 * US, 1.5 * 500 * US])
+    assert gpu.blocks_s == pytest.approx([150 * US, 300 * US, 600 * US, 1.5 * 500 * US])
     assert readings[0] > readings[1] > 20 * US + NEAR  # the queue ran dry: too long, not too short
     assert readings[2:] == pytest.approx([20 * US] * 2, abs=NEAR)
 
@@ -397,15 +392,15 @@ def test_interruptions_of_the_host_do_not_end_the_blocks(gpu: Gpu, device: CudaD
     device.time(call, 1)
     readings = [device.time(call, 1).wall_s for _ in range(9)]
     assert readings[::3] == pytest.approx([2 * US] * 3, abs=NEAR)
-    assert gpu.blocks_s() == pytest.approx([15 * US, *[30 * US, 15 * US, 15 * US] * 3])
+    assert gpu.blocks_s == pytest.approx([15 * US, *[30 * US, 15 * US, 15 * US] * 3])
 
 
 def test_a_block_is_never_longer_than_50_ms(gpu: Gpu, device: CudaDevice) -> None:
     call = gpu.kernel(2 * US, 20e-3)
     for _ in range(5):
         device.time(call, 4)
-    assert max(gpu.blocks_s()) == pytest.approx(50e-3)
-    assert len(gpu.slept) == 3  # none of which would do
+    assert max(gpu.blocks_s) == pytest.approx(50e-3)
+    assert len(gpu.blocks_s) == 3  # none of which would do
 
 
 def test_a_call_that_waits_for_the_device_is_soon_not_blocked(gpu: Gpu, device: CudaDevice) -> None:
@@ -414,8 +409,8 @@ def test_a_call_that_waits_for_the_device_is_soon_not_blocked(gpu: Gpu, device: 
         gpu.current.synchronize()
 
     readings = [device.time(call, 2) for _ in range(6)]
-    assert len(gpu.slept) == 3
-    assert sum(gpu.blocks_s()) < 3e-3
+    assert len(gpu.blocks_s) == 3
+    assert sum(gpu.blocks_s) < 3e-3
     assert readings[-1].launch_s == pytest.approx(220 * US)
     assert all(reading.wall_s >= 210 * US - NEAR for reading in readings)
 
@@ -442,7 +437,7 @@ def test_work_on_another_stream_is_timed(
         reading = device.time(call, calls)
         # its launch, and finding it done
         assert -NEAR <= reading.wall_s - calls * device_s <= 20 * US
-    assert gpu.slept == []
+    assert gpu.blocks_s == []
 
 
 def test_work_on_another_stream_is_not_hidden_by_an_eviction(gpu: Gpu, device: CudaDevice) -> None:
