@@ -122,28 +122,23 @@ def test_the_kind_and_the_threads_decide_the_clock(kind: str, threads: int, cloc
 
 
 @pytest.mark.parametrize(
-    ("wall_step", "cpu_step", "wall_s", "cpu_s"),
+    ("steps", "wall_s", "cpu_s"),
     [
-        (2_000_000, 500_300, 2e-3, 5e-4),
-        (100, 1300, 1e-7, 1e-6),
-        (-100, -250, -1e-7, -5.5e-7),  # no sample, for whoever takes them
+        ((2_000_000, 500_300), 2e-3, 5e-4),
+        ((100, 1300), 1e-7, 1e-6),
+        ((-100, -250), -1e-7, -5.5e-7),  # no sample, for whoever takes them
     ],
 )
 def test_readings_are_in_seconds_without_the_cost_of_the_clock(
-    clocks: Callable[[int, int], None],
-    wall_step: int,
-    cpu_step: int,
-    wall_s: float,
-    cpu_s: float,
+    clocks: Callable[[int, int], None], steps: tuple[int, int], wall_s: float, cpu_s: float
 ) -> None:
     clocks(100, 300)  # a reading costs 300 ns
-    one, several = CpuDevice(), CpuDevice(threads=2)
-    clocks(wall_step, cpu_step)
-    reading = one.time(lambda: None, 1)
-    assert (reading.wall_s, reading.cpu_s) == (pytest.approx(wall_s), pytest.approx(cpu_s))
-    reading = several.time(lambda: None, 1)
-    assert (reading.cpu_s, reading.process_s) == (None, None)
-    assert reading.wall_s == pytest.approx(wall_s)
+    devices = CpuDevice(), CpuDevice(threads=2)
+    clocks(*steps)
+    one, several = (device.time(lambda: None, 1) for device in devices)
+    assert (one.wall_s, one.cpu_s) == (pytest.approx(wall_s), pytest.approx(cpu_s))
+    assert (several.wall_s, several.cpu_s) == (pytest.approx(wall_s), None)
+    assert several.process_s is None
 
 
 def test_work_of_another_thread_is_in_the_time_of_the_process() -> None:

@@ -36,7 +36,6 @@ from harness.measure import (
 )
 from harness.records import Arm, ArmRole, Budget, Cache, Clock, DeviceState, WarningKind
 
-Prepare = Callable[[Sequence[Tensor]], Callable[[], object]]
 ONLY_SUBJECT = ("subject",)
 EVENTS = Clock.CUDA_EVENT
 
@@ -127,12 +126,6 @@ def test_a_preempted_try_does_not_make_the_samples_short() -> None:
 def test_the_true_ratio_is_recovered(factor: float) -> None:
     device = FakeDevice(lambda name, _: 2e-6 * (factor if name == "subject" else 1.0))
     assert time_and_ratio(measure(device)) == pytest.approx((2e-6 * factor, factor))
-
-
-def test_a_machine_that_slows_down_does_not_move_the_ratio() -> None:
-    device = FakeDevice()
-    device.script = lambda name, _: TIMES_S[name] * (1 + 4 * device.now())
-    assert time_and_ratio(measure(device))[1] == pytest.approx(1.5, rel=0.02)
 
 
 def test_estimates_are_those_of_the_samples_that_are_kept() -> None:
@@ -444,13 +437,13 @@ def test_one_process_with_other_threads_decides_the_clock_of_all() -> None:
 KIB = 1024
 
 
-def rotated(
-    model_bytes: int, budget: Budget = ROOMY, device_class: type[FakeDevice] = FakeDevice
-) -> tuple[FakeDevice, Sampled]:
+def rotated(model_bytes: int) -> tuple[FakeDevice, Sampled]:
     """Measure calls of 40 us, four of which are a sample."""
-    device = device_class(lambda *_: 40e-6, makes_each=True, cache=40 * KIB)
-    rotate = {"cache": Cache.ROTATE, "tensors": (torch.ones(64),)}
-    return device, measure(device, budget=budget, model_bytes=model_bytes, **rotate)
+    device, tensors = (
+        FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB),
+        [torch.ones(64)],
+    )
+    return device, measure(device, tensors=tensors, model_bytes=model_bytes, cache=Cache.ROTATE)
 
 
 def places_of(device: FakeDevice) -> dict[str, list[int]]:
@@ -481,26 +474,23 @@ def test_a_few_large_copies_move_in_every_epoch_and_are_warmed_for_one_turn() ->
     assert len(calls) == 5 + subject.epochs.count(1) * subject.calls_per_sample
 
 
-class SlowlyBound(FakeDevice):
-    """A device on which binding inputs takes time."""
+def binding(device: FakeDevice, call: TimedCall, binding_s: float) -> TimedCall:
+    """Return a call whose inputs take some time to bind."""
 
-    def timed_calls(self, *names: str) -> list[TimedCall]:
-        binding_s = {"subject": 0.3, "reference": 0.0, "copy": 3.0}
-        return [
-            replace(call, prepare=self._slowly(call, binding_s[call.name]))
-            for call in super().timed_calls(*names)
-        ]
+    def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
+        device._now_s += binding_s
+        return call.prepare(tensors)
 
-    def _slowly(self, call: TimedCall, binding_s: float) -> Prepare:
-        def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
-            self._now_s += binding_s
-            return call.prepare(tensors)
-
-        return prepare
+    return replace(call, prepare=prepare)
 
 
-def test_copies_are_made_while_there_is_time_but_at_least_two() -> None:
-    device, _ = rotated(5 * KIB, Budget(limit_s=1.0), device_class=SlowlyBound)
+def test_copies_are_made_while_there_is_time_but_at_least_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB)
+    calls = map(binding, [device] * 3, device.timed_calls(*TIMES_S), (0.3, 0.0, 3.0))
+    monkeypatch.setattr(device, "timed_calls", lambda *_: list(calls))
+    measure(device, budget=Budget(limit_s=1.0), model_bytes=5 * KIB, cache=Cache.ROTATE)
     found = {name: len(places) for name, places in places_of(device).items()}
     assert found == {"subject": 4, "reference": 20, "copy": 2}
 
