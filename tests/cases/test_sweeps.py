@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from factories.golden import assert_golden
-from factories.sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, mistakes, written
+from factories.sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,10 +17,8 @@ import implementations
 from harness.cases import (
     AXES,
     DTYPES,
-    NAMED,
     Grid,
     Sweep,
-    expand,
     in_shard,
     load_preset,
     load_sweep,
@@ -28,18 +26,16 @@ from harness.cases import (
     parse_shapes,
     preset_names,
 )
-from harness.measure.devices import DEVICES
 from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode, Refusal
 
 # --- axes from the command line ------------------------------------------------------------------
 
 
 def test_axes_replace_those_of_every_grid() -> None:
-    sweep = Sweep(description="mine", timeout_s=3,
-                  grids=(Grid(dtypes=("float16",)), Grid(shapes=((1, 2),))))  # fmt: skip
+    grids = (Grid(dtypes=("float16",)), Grid(shapes=((1, 2),)))
+    sweep = Sweep(description="mine", timeout_s=3, grids=grids)
     replaced = sweep.with_axes({"shapes": ((4, 5),), "seeds": (3,)})
-    assert [grid.shapes for grid in replaced.grids] == [((4, 5),)] * 2
-    assert [grid.seeds for grid in replaced.grids] == [(3,)] * 2
+    assert [(grid.shapes, grid.seeds) for grid in replaced.grids] == [(((4, 5),), (3,))] * 2
     assert [grid.dtypes for grid in replaced.grids] == [("float16",), ("float32",)]
     assert replaced.timeout_s == 3
     assert sweep.with_axes({}) == sweep
@@ -59,11 +55,8 @@ def test_a_mistake_is_named_by_its_option_or_by_file_and_key(tmp_path: Path) -> 
     assert list(sweep.values_of("dtypes")) == ["float16", "float32"]
     with pytest.raises(Refusal) as refused:
         sweep.refuse([("dtypes", "bad"), ("seeds", "bad"), ("dtypes", "bad"), ("dtypes", "worse")])
-    assert str(refused.value).splitlines() == [
-        f"{path}: dtypes: bad",
-        "--seed: bad",
-        f"{path}: dtypes: worse",
-    ]
+    lines = [f"{path}: dtypes: bad", "--seed: bad", f"{path}: dtypes: worse"]
+    assert str(refused.value).splitlines() == lines
     sweep.refuse([])
 
 
@@ -75,62 +68,49 @@ def test_a_grid_is_the_product_of_its_axes_and_consecutive_cases_share_their_inp
         implementations=("one_pass", "native"),
         shapes=((2, 3), (4, 5)),
         dtypes=("float32", "float16"),
-        distributions=("normal", "constant"),
         modes=(Mode.EAGER, Mode.COMPILED),
     )
     ids = [plan.case.id for plan in expanded(Sweep(grids=(grid,)))]
-    assert len(ids) == len(set(ids)) == 2**5
-    assert ids[:6] == [
+    assert len(ids) == len(set(ids)) == 2**4
+    assert ids[:5] == [
         "one_pass/forward/2x3/float32/normal",
         "native/forward/2x3/float32/normal",
         "one_pass/forward/2x3/float32/normal/compiled",
         "native/forward/2x3/float32/normal/compiled",
-        "one_pass/forward/2x3/float32/constant",
-        "native/forward/2x3/float32/constant",
+        "one_pass/forward/2x3/float16/normal",
     ]
-    assert ids[8] == "one_pass/forward/2x3/float16/normal"
-    assert ids[16] == "one_pass/forward/4x5/float32/normal"
+    assert ids[8] == "one_pass/forward/4x5/float32/normal"
 
 
 def test_a_case_of_two_grids_is_planned_once_and_measured_for_both() -> None:
-    both = Sweep(
-        grids=(
-            Grid(implementations=("native",), shapes=((2, 3),), measure=(Measurement.ERRORS,)),
-            Grid(
-                implementations=("native",),
-                shapes=((2, 3), (4, 5)),
-                measure=(Measurement.MEMORY, Measurement.ERRORS),
-            ),
-        )
-    )
-    assert [(plan.case.shape, plan.measurements) for plan in expanded(both)] == [
-        ((2, 3), (Measurement.ERRORS, Measurement.MEMORY)),
-        ((4, 5), (Measurement.MEMORY, Measurement.ERRORS)),
+    errors, memory = Measurement.ERRORS, Measurement.MEMORY
+    first = Grid(implementations=("native",), shapes=((2, 3),), measure=(errors,))
+    other = Grid(implementations=("native",), shapes=((2, 3), (4, 5)), measure=(memory, errors))
+    planned = expanded(Sweep(grids=(first, other)))
+    assert [(plan.case.shape, plan.measurements) for plan in planned] == [
+        ((2, 3), (errors, memory)),
+        ((4, 5), (memory, errors)),
     ]
 
 
-def test_all_stands_for_every_implementation_and_a_value_given_twice_counts_once() -> None:
-    grid = Grid(implementations=("native", "all", "native", "mine.py:norm"), shapes=((2, 3),) * 2)
-    found = [plan.case.implementation for plan in expanded(Sweep(grids=(grid,)))]
-    assert found == [*NAMES, "mine.py:norm"]
-
-
-GPU_ALONE = {**ANYWHERE, "fused": frozenset({"cuda"})}
-
-
-def test_all_leaves_out_implementations_for_other_devices() -> None:
-    grid = Grid(shapes=((2, 3),), devices=("cpu", "cuda"))
-    found = expanded(Sweep(grids=(grid,)), TWO_DEVICES, GPU_ALONE)
-    assert [plan.case.implementation for plan in found if plan.case.device == "cpu"] == [*NAMES]
-    on_gpu = [plan.case.implementation for plan in found if plan.case.device == "cuda"]
-    assert on_gpu == [*NAMES, "fused"]
-
-
-@pytest.mark.parametrize("names", [("fused",), ("all", "fused"), ("fused", "all")])
-def test_an_implementation_that_is_named_runs_on_every_device(names: tuple[str, ...]) -> None:
-    grid = Grid(implementations=names, shapes=((2, 3),))
-    found = [plan.case.implementation for plan in expanded(Sweep(grids=(grid,)), None, GPU_ALONE)]
-    assert found.count("fused") == 1
+@pytest.mark.parametrize(
+    ("names", "on_cpu", "on_gpu"),
+    [
+        (("all",), NAMES, (*NAMES, "fused")),  # fused is written for GPUs alone
+        (("all", "fused"), (*NAMES, "fused"), (*NAMES, "fused")),
+        (("fused", "all"), ("fused", *NAMES), ("fused", *NAMES)),
+        (("native", "all", "native", "mine.py:norm"), *[(*NAMES, "mine.py:norm")] * 2),
+    ],
+)
+def test_all_stands_for_what_is_written_for_the_device_and_names_count_once(
+    names: tuple[str, ...], on_cpu: tuple[str, ...], on_gpu: tuple[str, ...]
+) -> None:
+    grid = Grid(implementations=names, shapes=((2, 3),) * 2, devices=("cpu", "cuda"))
+    gpu_alone = {"fused": frozenset({"cuda"})} if "mine.py:norm" not in names else {}
+    planned = expanded(Sweep(grids=(grid,)), TWO_DEVICES, ANYWHERE | gpu_alone)
+    for device, expected in (("cpu", on_cpu), ("cuda", on_gpu)):
+        found = [plan.case.implementation for plan in planned if plan.case.device == device]
+        assert found == [*expected]
 
 
 def test_every_axis_reaches_its_case() -> None:
@@ -144,7 +124,7 @@ def test_every_axis_reaches_its_case() -> None:
     axes: dict[str, Any] = {
         AXES[field.name].key: (getattr(case, field.name),) for field in fields(Case)
     }
-    (planned,) = expanded(Sweep(grids=(Grid(**axes),)), devices={"cuda": None})
+    (planned,) = expanded(Sweep(grids=(Grid(**axes),)), TWO_DEVICES)
     assert planned.case == case
     # a field with its default value would not show that its axis is lost
     usual = Case(implementation="", shape=())
@@ -162,8 +142,7 @@ def test_an_unknown_name_is_reported_once_for_all_grids() -> None:
     ]
 
 
-# === What a sweep file may hold, and how its mistakes are reported
-
+# --- what a sweep file may hold, and how its mistakes are reported -------------------------------
 
 BAD_FILE = """
 descripton = "twelve mistakes"
@@ -198,114 +177,86 @@ def test_every_mistake_of_a_file_is_reported_at_once(
     assert_golden(str(refused.value), Path(__file__).parent / "golden" / "mistakes.txt")
 
 
+GOOD_FILE = """
+description = "mine"
+timeout_s = 5
+[[grids]]
+shapes = ["0x5", [4, 3]]
+eps = [0, 1e-6]
+"""
+
+
 def test_a_file_without_mistakes_is_loaded(tmp_path: Path) -> None:
-    sweep = load_sweep(
-        written(
-            tmp_path,
-            """
-            description = "mine"
-            timeout_s = 5
-            [[grids]]
-            implementations = ["native"]
-            shapes = ["0x5", [4, 3]]
-            eps = [0, 1e-6]
-            """,
-        )
-    )
-    assert (sweep.description, sweep.timeout_s) == ("mine", 5.0)
-    (grid,) = sweep.grids
-    assert grid.shapes == ((0, 5), (4, 3))
-    assert grid.eps == (0.0, 1e-6)
-    assert grid.dtypes == ("float32",)
+    sweep = load_sweep(written(tmp_path, GOOD_FILE))
+    grid = Grid(shapes=((0, 5), (4, 3)), eps=(0.0, 1e-6))
+    assert (sweep.description, sweep.timeout_s, sweep.grids) == ("mine", 5.0, (grid,))
 
 
-@pytest.mark.parametrize("text", ["", "timeout_s = 5.0"])
-def test_a_file_without_a_grid_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(Refusal, match=r"has no \[\[grids\]\] table"):
-        load_sweep(written(tmp_path, text))
-
-
-# a string or a float in place of an integer, a scalar in place of a list, and values out of range
-BAD_SETTINGS = (
-    "description = 5", 'min_epochs = "7"', "min_epochs = 7.0", "max_epochs = true",
-    'timeout_s = "120"', "timeout_s = true", 'seconds_per_case = "2"', "grids = 1",
-    "timeout_s = 0", "timeout_s = -1", "timeout_s = nan", "timeout_s = inf",
-    "seconds_per_case = 0.0", "seconds_per_case = nan", "min_epochs = 0", "max_epochs = -1",
-    "grids = []",
-)  # fmt: skip
-
-
-BAD_AXES = {
-    "threads[0]": ('["7"]', "[2.0]", "[true]", "[0]", f"[{2**31}]"),
-    "threads": ("2",),
-    "devices": ('"cpu"',),
-    "shapes": ('"4x4"',),
-    "shapes[0]": ("[4]", "[true]", '["64,768"]', "[[]]", "[[1000000000, 1000000000]]",
-                  '["1000000000x1000000000"]'),
-    "shapes[0][1]": ('[[4, "5"]]', "[[4, -3]]"),
-    "shapes[0][0]": ("[[4.0, 5]]", "[[true, 5]]"),
-    "seeds[0]": ('["0"]', f"[{2**63}]"),
-    "eps[0]": ('["1e-5"]', "[true]", "[nan]", "[inf]"),
-    "implementations[0]": ("[5]",),
-    "dtypes[0]": ("[32]", '["same"]'),
-    "param_dtypes[0]": ("[[]]",),
-    "normalized_dims[0]": ('["1"]', "[0]"),
-    "modes[0]": ("[0]",),
-    "measure[0]": ('["speed"]',),
-    "measure": ("[]",),
-}  # fmt: skip
+# a value of another type is refused, not coerced, and so is one out of range
+BAD_VALUES = {
+    "description": ("5",),
+    "min_epochs": ("7.0", "true", "0", "-1"),
+    "timeout_s": ('"120"', "true", "0", "-1", "nan", "inf"),
+    "grids": ("1", "[]"),
+    "grids[0].threads": ("2",),
+    "grids[0].threads[0]": ("[2.0]", "[true]", "[0]", f"[{2**31}]"),
+    "grids[0].shapes[0]": ("[4]", '["64,768"]', "[[]]", '["1000000000x1000000000"]'),
+    "grids[0].shapes[0][0]": ("[[4.0, 5]]", "[[true, 5]]", '[["4", 5]]'),
+    "grids[0].seeds[0]": ('["0"]', f"[{2**63}]"),
+    "grids[0].eps[0]": ('["1e-5"]', "[true]", "[nan]", "[inf]"),
+    "grids[0].dtypes[0]": ("[32]", '["same"]'),
+    "grids[0].measure": ("[]",),
+}
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("place", "value"), [(place, value) for place, values in BAD_VALUES.items() for value in values]
+)
+def test_a_bad_value_is_named_by_its_place(tmp_path: Path, place: str, value: str) -> None:
+    table, _, key = place.rpartition(".")
+    text = ("[[grids]]\n" if table else "") + f"{key.partition('[')[0]} = {value}\n"
+    with pytest.raises(Refusal) as refused:
+        load_sweep(path := written(tmp_path, text))
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"{path}: {place}: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
     [
-        *((line, line.partition(" ")[0]) for line in BAD_SETTINGS),
-        *(
-            (f"[[grids]]\n{key.partition('[')[0]} = {value}\n", f"grids[0].{key}")
-            for key, values in BAD_AXES.items()
-            for value in values
-        ),
+        (b"", r"has no \[\[grids\]\] table"),
+        (b"timeout_s = 5.0", r"has no \[\[grids\]\] table"),
+        (b"description = 'a'\n\nmin_epochs = = 3\n", "not TOML: .*line 3"),
+        (b"description = '\xff\xfe'", "cannot be read: not UTF-8 text"),
+        (None, "cannot be read: No such file"),
     ],
 )
-def test_a_bad_value_is_refused_not_coerced(tmp_path: Path, text: str, place: str) -> None:
-    ((found, _),) = mistakes(tmp_path, text)
-    assert found == place
-
-
-def test_text_that_is_not_toml_is_refused_with_its_line(tmp_path: Path) -> None:
-    ((place, message),) = mistakes(tmp_path, "description = 'a'\n\nmin_epochs = = 3\n")
-    assert place == "not TOML"
-    assert "line 3" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("gone.toml", "No such file"), (".", "Is a directory"), ("bytes.toml", "not UTF-8 text")],
-)
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, why: str) -> None:
-    (tmp_path / "bytes.toml").write_bytes(b"description = '\xff\xfe'")
-    with pytest.raises(Refusal, match=f"cannot be read: {why}") as refused:
-        load_sweep(tmp_path / name)
-    assert str(refused.value).startswith(str(tmp_path / name))
+def test_a_file_that_holds_no_sweep_is_named(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Refusal, match=why) as refused:
+        load_sweep(path)
+    assert str(refused.value).startswith(str(path))
     assert refused.value.exit_code == 2
 
 
-# === Shapes as users type them
+# --- shapes as users type them -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "shape"),
+    ("text", "shapes"),
     [
-        ("4096x1024", (4096, 1024)),
-        ("7", (7,)),
-        ("0x5", (0, 5)),
-        ("5x0", (5, 0)),
-        ("2x3x5x7", (2, 3, 5, 7)),
-        ("064x1", (64, 1)),
+        ("4096x1024", ((4096, 1024),)),
+        ("768", ((768,),)),
+        ("0x5,5x0", ((0, 5), (5, 0))),
+        ("064x1, 2x3x5x7", ((64, 1), (2, 3, 5, 7))),
     ],
 )
-def test_a_shape_is_its_sizes_joined_by_x(text: str, shape: tuple[int, ...]) -> None:
-    assert parse_shape(text) == shape
+def test_a_shape_is_its_sizes_joined_by_x(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_shapes(text) == shapes
 
 
 @pytest.mark.parametrize(
@@ -317,44 +268,19 @@ def test_other_text_is_not_a_shape(text: str) -> None:
         parse_shape(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "shapes"),
-    [
-        ("64x768", ((64, 768),)),
-        ("768", ((768,),)),
-        ("64x768,8x1024", ((64, 768), (8, 1024))),
-        ("64x768, 2x3x4", ((64, 768), (2, 3, 4))),
-    ],
-)
-def test_shapes_are_joined_by_commas(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
-    assert parse_shapes(text) == shapes
+# --- presets and shards --------------------------------------------------------------------------
 
-
-# === Presets and shards
-
-
-# --- presets -------------------------------------------------------------------------------------
+FOR_GPUS = {"models_gpu"}
+EVERYTHING = {implementation.name: implementation.devices for implementation in implementations.ALL}
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_names_only_what_exists(name: str) -> None:
     sweep = load_preset(name)
-    planned = expand(
-        sweep,
-        implementations={
-            implementation.name: implementation.devices for implementation in implementations.ALL
-        },
-        names=NAMED,
-        devices=dict.fromkeys(DEVICES),
-    )
-    assert planned
+    planned = expanded(sweep, TWO_DEVICES, EVERYTHING)
     assert sweep.description
-    named = {plan.case.implementation for plan in planned}
-    assert named <= {implementation.name for implementation in implementations.ALL}
-    assert len({plan.case.id for plan in planned}) == len(planned)
-
-
-FOR_GPUS = {"models_gpu"}
+    assert {plan.case.implementation for plan in planned} <= {*EVERYTHING}
+    assert len({plan.case.id for plan in planned}) == len(planned) > 0
 
 
 @pytest.mark.parametrize("name", sorted({*preset_names()} - FOR_GPUS))
@@ -376,18 +302,16 @@ def test_a_preset_for_gpus_says_so_where_there_is_none(name: str) -> None:
     assert 1 << 25 <= min(sizes) <= max(sizes) <= 1 << 27
 
 
-# --- shards --------------------------------------------------------------------------------------
-
-cases = st.builds(
-    Case,
-    implementation=st.sampled_from(NAMES),
-    shape=st.tuples(st.integers(0, 99), st.integers(0, 99)),
-    dtype=st.sampled_from(DTYPES),
-    seed=st.integers(0, 9),
+@given(
+    case=st.builds(
+        Case,
+        implementation=st.sampled_from(NAMES),
+        shape=st.tuples(st.integers(0, 99), st.integers(0, 99)),
+        dtype=st.sampled_from(DTYPES),
+        seed=st.integers(0, 9),
+    ),
+    count=st.integers(1, 20),
 )
-
-
-@given(cases, st.integers(1, 20))
 def test_every_case_is_in_exactly_one_shard(case: Case, count: int) -> None:
     assert sum(in_shard(case, index, count) for index in range(1, count + 1)) == 1
 

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from harness.cases import Inputs
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import measure_errors
-from harness.numerics.oracle import Reference
-from harness.numerics.outputs import Outputs
+from harness.numerics import Outputs, Reference, error_bound_of, measure_errors
 from harness.records import Case, Direction, Errors
 from implementations import find
 
 TWO_PASS = find("two_pass")
-
 COMB = [[1.0, -1.0, 1.0, -1.0], [2.0, -2.0, 2.0, -2.0]]
 """Mean 0 and deviation 1 or 2: with eps = 0 the exact y is +-1, in every dtype."""
 
-DTYPES = ["float32", "float64", "bfloat16", "float16"]
+
+def comb(dtype: str = "float32", **changes: Any) -> tuple[Case, Inputs, Outputs]:
+    """Return a case of these rows, with dy = 1, its inputs but for ``changes``, and exact outputs.
+
+    The exact dx is 0, dweight the sum of y, dbias 2.
+    """
+    case = Case(implementation="two_pass", shape=(2, 4), dtype=dtype, param_dtype=dtype, eps=0.0)
+    x = torch.tensor(COMB, dtype=getattr(torch, dtype))
+    inputs = Inputs(x=x, weight=torch.ones_like(x[0]), bias=torch.zeros_like(x[0]), dy=x / x)
+    y = x.sign()
+    outputs = Outputs(y=y, dx=torch.zeros_like(x), dweight=y.sum(0), dbias=torch.full_like(x[0], 2))
+    case = replace(case, direction=Direction.BACKWARD)
+    return case, replace(inputs, **changes), outputs
 
 
-def comb_case(dtype: str = "float32", direction: Direction = Direction.FORWARD) -> Case:
-    return Case(
-        implementation="two_pass",
-        shape=(2, 4),
-        dtype=dtype,
-        param_dtype=dtype,
-        direction=direction,
-        eps=0.0,
-    )
-
-
-def comb_inputs(
-    case: Case, weight: float = 1.0, bias: float = 0.0, dy: list[list[float]] | None = None
-) -> Inputs:
-    dtype = getattr(torch, case.dtype)
-    return Inputs(
-        x=torch.tensor(COMB, dtype=dtype),
-        weight=torch.full((4,), weight, dtype=dtype),
-        bias=torch.full((4,), bias, dtype=dtype),
-        dy=None if dy is None else torch.tensor(dy, dtype=dtype),
-    )
-
-
-def measure(outputs: Outputs, inputs: Inputs, case: Case) -> Errors:
-    return measure_errors(
-        outputs, inputs, case, error_bound_of(TWO_PASS, case), Reference(inputs, case)
-    )
+def measured(case: Case, inputs: Inputs, outputs: Outputs) -> Errors:
+    bound = error_bound_of(TWO_PASS, case)
+    return measure_errors(outputs, inputs, case, bound, Reference(inputs, case))

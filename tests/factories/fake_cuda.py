@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Self
 
 import pynvml
 import pytest
@@ -22,7 +22,6 @@ from harness.measure.devices import CudaDevice
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 POOL = (0, 1)
-QUEUE = 1024  # launches that a stream takes before the host has to wait
 
 
 class Stream:
@@ -33,7 +32,6 @@ class Stream:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self.free_at = 0.0
-        self.ends: list[float] = []
         self.captures: Graph | None = None
 
     def wait_stream(self, other: Stream) -> None:
@@ -94,6 +92,7 @@ class Buffer:
 
     def __init__(self, gpu: Gpu, size: int) -> None:
         self.gpu, self.size = gpu, size
+        gpu.happened.append("allocate")
 
     def sum(self) -> None:
         self.gpu.happened.append(f"read {self.size}")
@@ -108,7 +107,7 @@ class Gpu:
         self.hz = 2e9
         self.step_s = 32e-9
         """The resolution of events."""
-        self.cache = 50 << 20
+        self.L2_cache_size = 50 << 20
         self.sync_s = 4e-6
         """Seconds that a wait for an idle device takes after work."""
         self.rested_s = 4e-6
@@ -117,8 +116,8 @@ class Gpu:
         """Seconds that are added to the next wait, because the host is interrupted."""
         self.replay_s = 3e-6
         """Seconds to issue a graph."""
-        self.slept: list[int] = []
-        """Cycles that the stream was told to spin."""
+        self.blocks_s: list[float] = []
+        """The seconds of every spin."""
         self.happened: list[str] = []
         self.graphs: list[Graph] = []
         self.leaves_pools = False
@@ -138,11 +137,7 @@ class Gpu:
         if stream.captures:
             stream.captures.times_s.append(device_s)
             return
-        stream.ends = [end for end in stream.ends if end > self.now_s]
-        if len(stream.ends) >= QUEUE:
-            self.now_s = stream.ends[-QUEUE]
         stream.free_at = max(self.now_s, stream.free_at) + device_s
-        stream.ends.append(stream.free_at)
 
     def kernel(
         self, device_s: float, host_s: float, stream: Stream | None = None
@@ -166,8 +161,8 @@ class Gpu:
         self.hiccup_s, self._is_used = 0.0, False
 
     def sleep(self, cycles: int) -> None:
-        self.slept.append(cycles)
-        self.launch(cycles / self.hz, 3e-6)
+        self.blocks_s.append(cycles / self.hz)
+        self.launch(self.blocks_s[-1], 3e-6)
 
     def _told_of_pool(self, what: str, device: int, pool: object) -> None:
         assert device == 0
@@ -180,28 +175,10 @@ class Gpu:
             self.current.captures.is_broken = True
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    def blocks_s(self) -> list[float]:
-        """Return the seconds of every spin."""
-        return [cycles / self.hz for cycles in self.slept]
-
     def installed(self, patch: pytest.MonkeyPatch) -> Self:
         """Replace torch's functions."""
-
-        def properties() -> SimpleNamespace:
-            known: dict[str, object] = {"L2_cache_size": self.cache}
-            return SimpleNamespace(**known | ({"uuid": self.uuid} if self.uuid else {}))
-
-        def zeros(size: int, *, dtype: torch.dtype, device: str) -> Buffer:
-            assert device == "cuda"
-            self.happened.append("allocate")
-            return Buffer(self, size * dtype.itemsize)
-
-        def event(*, enable_timing: bool) -> Event:
-            assert enable_timing
-            return Event(self)
-
         stand_ins: dict[str, object] = {
-            "Event": event,
+            "Event": lambda enable_timing: Event(self),
             "Stream": self.stream,
             "CUDAGraph": lambda: Graph(self),
             "current_stream": lambda _=None: self.current,
@@ -211,7 +188,7 @@ class Gpu:
             "graph_pool_handle": lambda: POOL,
             "current_device": lambda: 0,
             "_get_device_index": lambda *_: 0,  # torch.cuda.stream does nothing without a device
-            "get_device_properties": properties,
+            "get_device_properties": lambda: self,
             "mem_get_info": lambda: (1 << 30, 4 << 30),
             "memory_reserved": lambda: 2 << 30,
             "memory_allocated": lambda: (2 << 30) - (1 << 20),
@@ -219,10 +196,12 @@ class Gpu:
         for name, stand_in in stand_ins.items():
             patch.setattr(torch.cuda, name, stand_in)
         patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+        patch.setattr(
+            torch, "zeros", lambda size, dtype, device: Buffer(self, size * dtype.itemsize)
+        )
         for name in ("end_allocation_to_pool", "release_pool"):
             patch.setattr(cuda, name, partial(self._told_of_pool, name))
         patch.setattr(cuda, "spin", self.sleep)
-        patch.setattr(torch, "zeros", zeros)
         patch.setattr(cuda, "perf_counter", lambda: self.now_s)
         return self
 
@@ -230,72 +209,66 @@ class Gpu:
         """Return a device that has measured its clocks: from now on only readings are recorded."""
         device = CudaDevice()
         device.time(self.kernel(1e-6, 1e-6), 1)
-        self.slept.clear()
+        self.blocks_s.clear()
         self.happened.clear()
         return device
 
 
 class Nvml:
-    """NVML with one GPU; names in ``fails`` raise, the binding lacks names in ``lacks``."""
+    """NVML with two GPUs, the second without a power limit; names in ``fails`` raise."""
 
     def __init__(self, *processes: int, reasons: int = 0) -> None:
         self.fails: set[str] = set()
-        self.lacks: set[str] = set()
-        self.open = self.opened = 0
+        self.open = 0
         self.asked: list[str] = []
         """The UUIDs of all look-ups."""
-        clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
-        largest = {pynvml.NVML_CLOCK_SM: 1995}
         running = [SimpleNamespace(pid=pid) for pid in processes]
-        degrees = {pynvml.NVML_TEMPERATURE_GPU: 41}
+        clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
         self.answers: dict[str, Callable[..., object]] = {
-            "nvmlDeviceGetClockInfo": clocks.__getitem__,
-            "nvmlDeviceGetMaxClockInfo": largest.__getitem__,
-            "nvmlDeviceGetPowerUsage": lambda: 350_500,
-            "nvmlDeviceGetEnforcedPowerLimit": lambda: 700_000,
-            "nvmlDeviceGetTemperatureV": degrees.__getitem__,
-            "nvmlDeviceGetTemperature": lambda sensor: degrees[sensor] + 1,
-            "nvmlDeviceGetCurrentClocksEventReasons": lambda: reasons,
-            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda: reasons | 0x80,
-            "nvmlDeviceGetComputeRunningProcesses_v3": lambda: running,
-            "nvmlDeviceGetComputeRunningProcesses_v2": lambda: running[:1],
+            "nvmlInit": partial(self._open_by, 1),
+            "nvmlShutdown": partial(self._open_by, -1),
+            "nvmlSystemGetDriverVersion": lambda: "550.54",
+            "nvmlDeviceGetCount": lambda: 2,
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetHandleByUUID": self._handle,
+            "nvmlDeviceGetName": "Imaginary {}".format,
+            "nvmlDeviceGetUUID": "GPU-{}".format,
+            "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 << 30),
+            "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, handle),
+            "nvmlDeviceGetEnforcedPowerLimit": lambda handle: self._needs(handle == 0, 700_000),
+            "nvmlDeviceGetPowerUsage": lambda _: 350_500,
+            "nvmlDeviceGetClockInfo": lambda _, clock: clocks[clock],
+            "nvmlDeviceGetMaxClockInfo": lambda _, clock: clocks[clock] + 15,
+            "nvmlDeviceGetTemperatureV": lambda _, sensor: 41 + sensor,
+            "nvmlDeviceGetTemperature": lambda _, sensor: 42 + sensor,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda _: reasons,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _: reasons | 0x80,
+            "nvmlDeviceGetComputeRunningProcesses_v3": lambda _: running,
+            "nvmlDeviceGetComputeRunningProcesses_v2": lambda _: running[:1],
         }
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self.lacks:
-            raise AttributeError(name)
-        if name in self.answers:
-            return lambda handle, *what: self._answer(name, handle, *what)
-        assert name.startswith("NVML"), f"{name} is none of the questions"
-        return getattr(pynvml, name)
+    def _open_by(self, change: int) -> None:
+        self.open += change
 
-    def _answer(self, name: str, handle: str, *what: object) -> object:
-        assert self.open, "asked while it was shut"
-        assert handle == "handle"
-        self._fail(name)
-        return self.answers[name](*what)
-
-    def _fail(self, name: str) -> None:
-        if name in self.fails:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's names
-        self._fail("nvmlInit")
-        self.open += 1
-        self.opened += 1
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        assert self.open > 0, "shut more often than opened"
-        self.open -= 1
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+    def _handle(self, uuid: str) -> int:
         self.asked.append(uuid)
-        self._fail("nvmlDeviceGetHandleByUUID")
-        if uuid != f"GPU-{UUID}":
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return "handle"
+        return self._needs(uuid == f"GPU-{UUID}", 0)
 
-    def installed(self, patch: pytest.MonkeyPatch) -> Self:
-        """Replace pynvml."""
-        patch.setattr(cuda, "pynvml", self)
+    def _needs(self, is_supported: bool, answer: int) -> int:
+        if not is_supported:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return answer
+
+    def _answer(self, name: str, *given: object) -> object:
+        assert name == "nvmlInit" or self.open > 0, "asked while it was shut"
+        self._needs(name not in self.fails, 0)
+        return self.answers[name](*given)
+
+    def installed(self, patch: pytest.MonkeyPatch, lacks: str = "") -> Self:
+        """Replace the functions of pynvml, of which an older one lacks some."""
+        for name in self.answers:
+            if name == lacks:
+                patch.delattr(pynvml, name)
+            else:
+                patch.setattr(pynvml, name, partial(self._answer, name))
         return self

@@ -6,78 +6,28 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn
 
-import pynvml
 import pytest
+from factories.fake_cuda import Nvml
 
-from harness.measure import environment as module
-from harness.measure.environment import compiler, read_environment
-from harness.records import Environment, Gpu
+from harness.measure import compiler, read_environment, web_address
+from harness.records import Gpu
 
 OPTIONAL = {
-    "compiler", "git_commit", "git_commit_utc", "git_dirty", "load_average", "memory_bytes",
-    "repository_url",
-}  # fmt: skip
+    *("compiler", "git_commit", "git_commit_utc", "git_dirty", "load_average", "memory_bytes"),
+    *("repository_url", "gpus"),
+}
 
 
-class FakeNvml:
-    """NVML with two GPUs, one without a power limit; ``fails`` names the call that raises."""
-
-    NVMLError = pynvml.NVMLError
-
-    def __init__(self, fails: str = "") -> None:
-        self.fails = fails
-        self.open = 0
-        self._answers: dict[str, Callable[..., object]] = {
-            "nvmlInit": partial(self._count, 1),
-            "nvmlShutdown": partial(self._count, -1),
-            "nvmlSystemGetDriverVersion": lambda: "550.54",
-            "nvmlDeviceGetCount": lambda: 2,
-            "nvmlDeviceGetHandleByIndex": lambda index: index,
-            "nvmlDeviceGetEnforcedPowerLimit": self._power_limit,
-            "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, handle),
-            "nvmlDeviceGetName": "Imaginary {}".format,
-            "nvmlDeviceGetUUID": "GPU-{}".format,
-            "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80 << 30),
-        }
-
-    def __getattr__(self, name: str) -> Callable[..., object]:
-        if name == self.fails:
-            return partial(self._raise, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-        assert name == "nvmlInit" or self.open == 1, "asked before it was opened"
-        return self._answers[name]
-
-    def _count(self, change: int) -> None:
-        self.open += change
-
-    def _raise(self, code: int, *_: object) -> NoReturn:
-        raise pynvml.NVMLError(code)
-
-    def _power_limit(self, handle: int) -> int:
-        return 700_000 if handle == 0 else self._raise(pynvml.NVML_ERROR_NOT_SUPPORTED)
+def test_every_required_field_is_read() -> None:
+    environment = read_environment()
+    required = {field.name for field in fields(environment)} - OPTIONAL
+    assert [name for name in required if not getattr(environment, name)] == []
 
 
-def with_nvml(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> FakeNvml:
-    fake = FakeNvml(fails)
-    monkeypatch.setattr(module, "pynvml", fake)
-    return fake
-
-
-@pytest.fixture(scope="module")
-def environment() -> Environment:
-    return read_environment()
-
-
-def test_every_required_field_is_read(environment: Environment) -> None:
-    for field in fields(environment):
-        if field.name not in OPTIONAL | {"gpus"}:
-            assert getattr(environment, field.name), field.name
+# --- the machine ---------------------------------------------------------------------------------
 
 
 def test_only_the_cpus_of_this_process_are_counted_where_that_is_known(
@@ -90,13 +40,54 @@ def test_only_the_cpus_of_this_process_are_counted_where_that_is_known(
     assert read_environment().cpu_count == 11
 
 
+@pytest.mark.parametrize(
+    ("content", "processor", "cpu"),
+    [
+        ("processor : 0\nmodel name : Fast 3000\n", "arm", "Fast 3000"),
+        ("processor : 0\nBogoMIPS : 50\n", "arm", "arm"),
+        ("", "", platform.machine()),
+        (None, "", platform.machine()),
+    ],
+)
+def test_a_cpu_without_a_model_name_has_the_name_of_its_architecture(
+    monkeypatch: pytest.MonkeyPatch, content: str | None, processor: str, cpu: str
+) -> None:
+    def read_text(path: Path) -> str:
+        if content is None:
+            raise FileNotFoundError(path)
+        return content
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(platform, "processor", lambda: processor)
+    monkeypatch.setattr("harness.measure.environment._version", lambda _: None)
+    assert read_environment().cpu == cpu
+
+
+def test_memory_and_load_that_cannot_be_read_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: int(name))  # an unknown name: ValueError
+    monkeypatch.delattr(os, "getloadavg")
+    found = read_environment()
+    assert (found.memory_bytes, found.load_average) == (None, None)
+
+
+def test_the_compiler_is_the_one_that_cxx_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "my-cxx"
+    monkeypatch.setenv("CXX", str(mine))
+    assert compiler() is read_environment().compiler is None
+    for text, expected in (("echo my-cxx 1.2; echo more", "my-cxx 1.2"), ("exit 1", str(mine))):
+        mine.write_text(f"#!/bin/sh\n{text}\n")
+        mine.chmod(0o755)
+        assert (compiler(), read_environment().compiler) == (str(mine), expected)
+
+
 # --- NVML ----------------------------------------------------------------------------------------
 
 
 def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = with_nvml(monkeypatch)
+    fake = Nvml().installed(monkeypatch)
     found = read_environment()
-    assert found.nvml == "driver 550.54"
     first = Gpu(
         name="Imaginary 0",
         uuid="GPU-0",
@@ -104,33 +95,20 @@ def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
         power_limit_w=700.0,
         compute_capability="9.0",
     )
-    second = replace(
-        first, name="Imaginary 1", uuid="GPU-1", power_limit_w=None, compute_capability="9.1"
-    )
-    assert found.gpus == (first, second)
+    second = {"name": "Imaginary 1", "uuid": "GPU-1", "compute_capability": "9.1"}
+    assert found.gpus == (first, replace(first, power_limit_w=None, **second))
+    assert found.nvml == "driver 550.54"
     assert fake.open == 0  # what was opened is closed
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        "nvmlInit",
-        "nvmlDeviceGetCount",
-        "nvmlDeviceGetHandleByIndex",
-        "nvmlSystemGetDriverVersion",
-        "nvmlDeviceGetCudaComputeCapability",
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetMemoryInfo",
-    ],
-)
+@pytest.mark.parametrize("stage", ["Init", "SystemGetDriverVersion", "DeviceGetName"])
 def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
     monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    fake = with_nvml(monkeypatch, fails=stage)
+    fake = Nvml().installed(monkeypatch)
+    fake.fails = {f"nvml{stage}"}
     found = read_environment()
-    assert found.nvml == "NVML unavailable: Driver Not Loaded"
-    assert found.gpus == ()
+    assert (found.nvml, found.gpus) == ("NVML unavailable: Not Supported", ())
     assert fake.open == 0
 
 
@@ -139,7 +117,7 @@ def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
-    command = ["git", "-C", str(folder), *identity, *arguments]
+    command = ["git", "-C", str(folder), "--git-dir=.git", *identity, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -148,30 +126,60 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a checkout that the program is part of."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    git(tmp_path, "init", "--quiet")
-    (tmp_path / "harness").mkdir()
-    (tmp_path / "harness" / "__init__.py").write_text("one")
-    (tmp_path / "beside.py").write_text("one")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "--no-gpg-sign", "--message", "first")
-    monkeypatch.setattr(module, "_PROGRAM", tmp_path / "harness")
-    return tmp_path
+    folder = tmp_path / "repository"
+    (folder / "harness").mkdir(parents=True)
+    (folder / "harness" / "__init__.py").write_text("one")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--no-gpg-sign", "--message", "first")
+    monkeypatch.setattr("harness.measure.environment._PROGRAM", folder / "harness")
+    return folder
 
 
 def test_the_commit_is_that_of_the_program_wherever_it_is_run(
-    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     git(elsewhere, "init", "--quiet")
     git(elsewhere, "commit", "--quiet", "--no-gpg-sign", "--allow-empty", "--message", "another")
     monkeypatch.chdir(elsewhere)
     monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))  # as within a hook of it
     found = read_environment()
-    assert found.git_commit == git(repository, "--git-dir=.git", "rev-parse", "HEAD")
-    assert found.git_dirty is False
-    written = git(repository, "--git-dir=.git", "show", "-s", "--format=%cI", "HEAD")
-    assert found.git_commit_utc == written
-    assert found.repository_url is None
+    assert found.git_commit == git(repository, "rev-parse", "HEAD")
+    assert found.git_commit_utc == git(repository, "show", "-s", "--format=%cI", "HEAD")
+    assert (found.git_dirty, found.repository_url) == (False, None)
+    (repository / "new").write_text("untracked")
+    assert read_environment().git_dirty is False
+    (repository / "harness" / "__init__.py").write_text("two")
+    assert read_environment().git_dirty is True
+
+
+@pytest.mark.parametrize("place", ["repository/.venv/harness", "outside/harness"])
+def test_a_program_that_is_not_tracked_has_no_commit(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    installed = tmp_path / place
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("one")
+    monkeypatch.setattr("harness.measure.environment._PROGRAM", installed)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    monkeypatch.chdir(repository)
+    found = read_environment()
+    assert (found.git_commit, found.git_dirty) == (None, None)
+
+
+def test_a_git_that_is_missing_or_hangs_gives_no_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hang(command: object, *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(str(command), timeout)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = read_environment()
+    monkeypatch.setattr(subprocess, "run", hang)
+    for found in (missing, read_environment()):
+        assert (found.git_commit, found.git_dirty) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -189,99 +197,4 @@ def test_the_commit_is_that_of_the_program_wherever_it_is_run(
 def test_a_remote_has_a_web_address_without_credentials(
     remote: str | None, address: str | None
 ) -> None:
-    assert module.web_address(remote) == address
-
-
-def test_a_changed_file_makes_the_commit_dirty_but_a_new_one_does_not(repository: Path) -> None:
-    (repository / "new").write_text("untracked")
-    assert read_environment().git_dirty is False
-    (repository / "beside.py").write_text("two")
-    assert read_environment().git_dirty is True
-
-
-@pytest.mark.parametrize("place", ["installed in a repository", "outside any repository"])
-def test_a_program_that_is_not_tracked_has_no_commit(
-    repository: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-) -> None:
-    outside = tmp_path_factory.mktemp("outside")
-    installed = (outside if place.startswith("outside") else repository) / ".venv" / "harness"
-    installed.mkdir(parents=True)
-    (installed / "__init__.py").write_text("one")
-    monkeypatch.setattr(module, "_PROGRAM", installed)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(outside.parent))
-    monkeypatch.chdir(repository)
-    found = read_environment()
-    assert (found.git_commit, found.git_dirty) == (None, None)
-
-
-@pytest.mark.parametrize("hangs", [False, True])
-def test_a_git_that_is_missing_or_hangs_gives_no_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hangs: bool
-) -> None:
-    def hang(command: object, *, timeout: float, **_: object) -> None:
-        raise subprocess.TimeoutExpired(str(command), timeout)
-
-    if hangs:
-        monkeypatch.setattr(subprocess, "run", hang)
-    else:
-        monkeypatch.setenv("PATH", str(tmp_path))
-    found = read_environment()
-    assert (found.git_commit, found.git_dirty) == (None, None)
-
-
-# --- the machine ---------------------------------------------------------------------------------
-
-
-def cpuinfo(monkeypatch: pytest.MonkeyPatch, content: str | None) -> None:
-    """Let /proc/cpuinfo hold ``content``, or be absent."""
-    read_text = Path.read_text
-
-    def fake(path: Path, *arguments: Any, **options: Any) -> str:
-        if path != Path("/proc/cpuinfo"):
-            return read_text(path, *arguments, **options)
-        if content is None:
-            raise FileNotFoundError(str(path))
-        return content
-
-    monkeypatch.setattr(Path, "read_text", fake)
-
-
-@pytest.mark.parametrize("content", [None, "", "processor : 0\nBogoMIPS : 50\n"])
-def test_a_cpu_without_a_model_name_has_the_name_of_its_architecture(
-    monkeypatch: pytest.MonkeyPatch, content: str | None
-) -> None:
-    cpuinfo(monkeypatch, content)
-    monkeypatch.setattr(platform, "processor", lambda: "")
-    assert read_environment().cpu == platform.machine()
-    monkeypatch.setattr(platform, "processor", lambda: "arm")
-    assert read_environment().cpu == "arm"
-
-
-def test_memory_and_load_that_cannot_be_read_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(_: str) -> int:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr(os, "sysconf", unknown)
-    monkeypatch.delattr(os, "getloadavg")
-    found = read_environment()
-    assert (found.memory_bytes, found.load_average) == (None, None)
-
-
-# --- the compiler --------------------------------------------------------------------------------
-
-
-def test_the_compiler_is_the_one_that_cxx_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = tmp_path / "my-cxx"
-    monkeypatch.setenv("CXX", str(mine))
-    assert compiler() is None
-    assert read_environment().compiler is None
-    for text, expected in (("echo my-cxx 1.2; echo more", "my-cxx 1.2"), ("exit 1", str(mine))):
-        mine.write_text(f"#!/bin/sh\n{text}\n")
-        mine.chmod(0o755)
-        assert compiler() == str(mine)
-        assert read_environment().compiler == expected
+    assert web_address(remote) == address

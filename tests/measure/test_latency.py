@@ -1,47 +1,56 @@
-"""Latencies sampled on a device with known times."""
+"""Latencies sampled on a device with known times: warm-up, epochs, and which times are valid."""
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
+from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
-from factories.fake_device import ROOMY, TIMES_S, FakeDevice, kinds, latency_of, measure
+from factories.fake_device import (
+    CALL_S,
+    ROOMY,
+    TIMES_S,
+    FakeDevice,
+    kinds,
+    latency_of,
+    measure,
+    payer,
+)
 from torch import Tensor
 
-from harness.measure.devices import POWER_CAP, CpuDevice
-from harness.measure.latency import Sampled, Sampler, TimedCall
-from harness.measure.sample_statistics import epoch_values, estimate, median_estimate, ratios
-from harness.records import (
-    Arm,
-    ArmRole,
-    Budget,
-    Cache,
-    Case,
-    Clock,
-    DeviceState,
-    Latency,
-    Record,
-    Status,
-    WarningKind,
+from harness.measure import (
+    POWER_CAP,
+    SAMPLE_S,
+    Sampled,
+    Sampler,
+    TimedCall,
+    epoch_values,
+    estimate,
+    joined,
+    median_estimate,
+    ratios,
 )
-from harness.run.fleet import merged
+from harness.records import Arm, ArmRole, Budget, Cache, Clock, DeviceState, WarningKind
+
+ONLY_SUBJECT = ("subject",)
+EVENTS = Clock.CUDA_EVENT
+
+
+def slower(factor: float, slow: Callable[[int], object]) -> FakeDevice:
+    """Return a device that takes ``factor`` as long for the subject at some places in memory."""
+    device = FakeDevice()
+    device.script = lambda name, _: (
+        TIMES_S[name] * (factor if name == "subject" and slow(device.placements) else 1)
+    )
+    return device
 
 
 def wobbling() -> FakeDevice:
-    """Return a device on which every other place in memory makes the subject twice as slow."""
-    device = FakeDevice()
-
-    def script(name: str, _: int) -> float:
-        slow = name == "subject" and device.placements % 2 == 0
-        return TIMES_S[name] * (2 if slow else 1)
-
-    device.script = script
-    return device
+    return slower(2, lambda place: place % 2 == 0)
 
 
 def arm_of(sampled: Sampled, role: ArmRole) -> Arm:
@@ -52,80 +61,110 @@ def epochs_of(sampled: Sampled) -> int:
     return len(latency_of(sampled).process_of_epoch)
 
 
+def time_and_ratio(sampled: Sampled) -> tuple[float, float | None]:
+    found = latency_of(sampled)
+    return found.per_call_s.value, found.reference_ratio and found.reference_ratio.value
+
+
+# --- the warm-up ---------------------------------------------------------------------------------
+
+LIMIT_S = 2.0
+
+
+def warmed_up(
+    script: Callable[[str, int], float], copies: int = 1
+) -> tuple[Sampler, FakeDevice, int]:
+    """Warm up the subject; return its sampler, its device and the number of calls made."""
+    device = FakeDevice(script, makes_each=True)
+    (subject,) = device.timed_calls("subject")
+    sampler = Sampler(subject, device, Cache.WARM if copies == 1 else Cache.ROTATE)
+    sampler.bind([()] * copies)
+    return sampler, device, sampler.warm_up(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("script", "copies", "calls"),
+    [
+        (lambda _, __: 1e-3, 1, 1 + 3),
+        (lambda _, n: 9e-3 if n % 2 else 1e-3, 1, 1 + 3),  # a slower call does not count
+        (lambda _, n: 1e-3 * 0.9 ** min(n, 14), 1, 15 + 3),  # it gets faster until it settles
+        (lambda _, n: 0.09 * 0.9**n, 1, 3),  # it never settles: a tenth of the limit
+        (lambda _, __: 3.0, 1, 1),  # longer than the limit
+        (lambda _, __: 1e-3, 50, 50),  # a turn of all copies
+        (lambda _, __: 0.1, 4000, 20),  # which ends at the limit
+    ],
+    ids=["steady", "varying", "settling", "never settling", "slow", "copies", "slow copies"],
+)
+def test_a_call_is_warm_after_three_more_that_are_not_faster(
+    script: Callable[[str, int], float], copies: int, calls: int
+) -> None:
+    _, device, made = warmed_up(script, copies)
+    assert made == calls
+    assert len(set(device.called)) == min(copies, calls)
+
+
+def test_warm_up_calls_of_all_arms_are_recorded() -> None:
+    device = FakeDevice(lambda _, n: 1e-3 * 0.9 ** min(n, 20))
+    assert latency_of(measure(device)).warm_up_calls == 3 * (21 + 3)
+
+
+@pytest.mark.parametrize("per_sample", [1, 3, 150, 2000, 1 / 2, 1 / 5000])
+def test_as_many_calls_as_fill_a_sample_are_timed_at_once(per_sample: float) -> None:
+    assert warmed_up(lambda _, __: SAMPLE_S / per_sample)[0].calls == max(per_sample, 1)
+
+
+def test_a_preempted_try_does_not_make_the_samples_short() -> None:
+    # four calls find it warm, then come five tries of a fifth of a sample
+    sampler, _, _ = warmed_up(lambda _, n: 1e-3 if n in range(4, 100) else SAMPLE_S / 150)
+    assert sampler.calls == 150
+
+
 # --- estimates -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("factor", [0.1, 0.5, 0.999, 1.0, 1.5, 40.0])
+@pytest.mark.parametrize("factor", [0.1, 0.999, 1.0, 40.0])
 def test_the_true_ratio_is_recovered(factor: float) -> None:
     device = FakeDevice(lambda name, _: 2e-6 * (factor if name == "subject" else 1.0))
-    latency = latency_of(measure(device))
-    assert latency.reference_ratio is not None
-    assert latency.reference_ratio.value == pytest.approx(factor)
-    assert latency.per_call_s.value == pytest.approx(2e-6 * factor)
-
-
-def test_a_machine_that_slows_down_does_not_move_the_ratio() -> None:
-    device = FakeDevice()
-    device.script = lambda name, _: TIMES_S[name] * (1 + 4 * device.now())
-    latency = latency_of(measure(device))
-    assert latency.reference_ratio is not None
-    assert latency.reference_ratio.value == pytest.approx(1.5, rel=0.02)
+    assert time_and_ratio(measure(device)) == pytest.approx((2e-6 * factor, factor))
 
 
 def test_estimates_are_those_of_the_samples_that_are_kept() -> None:
     sampled = measure(wobbling())
-    subject = epoch_values(arm_of(sampled, ArmRole.SUBJECT), cpu=True)
-    reference = epoch_values(arm_of(sampled, ArmRole.REFERENCE), cpu=True)
-    latency = latency_of(sampled)
-    assert latency.reference_ratio is not None
-    for found, expected in (
-        (latency.per_call_s, median_estimate(subject)),
-        (latency.reference_ratio, estimate(ratios(subject, reference))),
-    ):
-        ends = (expected.value, expected.low, expected.high)
-        assert (found.value, found.low, found.high) == pytest.approx(ends)
+    subject, reference = (
+        epoch_values(arm_of(sampled, role), cpu=True)
+        for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
+    )
+    assert latency_of(sampled).per_call_s == median_estimate(subject)
+    assert latency_of(sampled).reference_ratio == estimate(ratios(subject, reference))
 
 
 def test_without_a_reference_the_time_converges() -> None:
     latency = latency_of(measure(FakeDevice(), ("subject", "copy")))
-    assert (latency.reference, latency.reference_ratio) == (None, None)
-    assert latency.converged
+    assert (latency.reference, latency.reference_ratio, latency.converged) == (None, None, True)
     assert latency.per_call_s.value == pytest.approx(3e-6)
 
 
 def test_a_device_without_a_cpu_clock_is_timed_by_the_wall() -> None:
-    device = FakeDevice(clock=Clock.CUDA_EVENT, kind="cuda", waiting_ratio=2.0)
-    sampled = measure(device)
-    assert latency_of(sampled).clock is Clock.CUDA_EVENT
-    assert arm_of(sampled, ArmRole.SUBJECT).cpu_s is None
-    assert latency_of(sampled).per_call_s.value == pytest.approx(6e-6)
-
-
-def test_the_launch_time_is_recorded() -> None:
-    device = FakeDevice(clock=Clock.CUDA_EVENT, launch_s=5e-6)
-    assert latency_of(measure(device)).launch_s == pytest.approx(5e-6)
+    latency = latency_of(measure(FakeDevice(clock=EVENTS, waiting_ratio=2.0, launch_s=5e-6)))
+    assert (latency.clock, latency.arms[0].cpu_s) == (EVENTS, None)
+    assert latency.per_call_s.value == pytest.approx(6e-6)
+    assert latency.launch_s == pytest.approx(5e-6)
     assert latency_of(measure(FakeDevice())).launch_s is None
 
 
 # --- sampling ------------------------------------------------------------------------------------
 
 
-def rounds_of(device: FakeDevice, sampled: Sampled) -> list[tuple[str, ...]]:
-    """Names in the order they were sampled, round by round; the warm-up is left out."""
-    names = [name for name, _ in device.sampled]
-    count = sum(len(arm.wall_s) for arm in latency_of(sampled).arms)
-    return [tuple(names[at : at + 3]) for at in range(len(names) - count, len(names), 3)]
-
-
 def test_every_arm_is_sampled_once_per_round_in_changing_order() -> None:
     device = FakeDevice()
-    sampled = measure(device)
-    rounds = rounds_of(device, sampled)
+    latency = latency_of(measure(device))
+    count = sum(len(arm.wall_s) for arm in latency.arms)
+    names = [name for name, _ in device.sampled[-count:]]  # without the warm-up
+    rounds = [tuple(names[at : at + 3]) for at in range(0, count, 3)]
     assert len(rounds) >= 4 * ROOMY.min_epochs
-    assert all(set(round) == set(TIMES_S) for round in rounds)
+    assert all(set(names_of_round) == set(TIMES_S) for names_of_round in rounds)
     assert len(set(rounds)) == 6
-    counts = {tuple(Counter(arm.epochs).items()) for arm in latency_of(sampled).arms}
-    assert len(counts) == 1
+    assert len({tuple(Counter(arm.epochs).items()) for arm in latency.arms}) == 1
 
 
 def test_sampling_and_warming_times_add_up() -> None:
@@ -142,34 +181,23 @@ def test_page_faults_are_those_of_a_call_of_the_subject(faulty: str, expected: f
     device = FakeDevice()
 
     def faults() -> int:
-        return 2 * sum(calls for name, calls in device.sampled if name == faulty)
+        outside_samples = len(device.called) - len(device.sampled)
+        in_samples = sum(calls for name, calls in device.sampled if name == faulty)
+        return 1_000_000 * outside_samples + 2 * in_samples
 
     found = latency_of(measure(device, faults=faults)).minor_faults_ratio
     assert found == pytest.approx(expected)
 
 
-def test_page_faults_outside_samples_are_not_counted() -> None:
-    device, seen = FakeDevice(), list[int]()
-
-    def faults() -> int:
-        seen.append(len(device.called))  # a million for each call that is not a sample
-        return 1_000_000 * (len(device.called) - len(device.sampled))
-
-    sampled = measure(device, faults=faults)
-    assert latency_of(sampled).minor_faults_ratio == 0.0
-    assert seen[-1] > seen[0]
-
-
 def test_all_epochs_have_as_many_samples_where_the_time_allows() -> None:
-    device = FakeDevice(lambda name, _: 20e-3)
     budget = Budget(min_epochs=4, max_epochs=4, limit_s=2.0)
-    subject = latency_of(measure(device, budget=budget)).arms[0]
-    assert {subject.epochs.count(epoch) for epoch in range(4)} == {4}
+    subject = latency_of(measure(FakeDevice(lambda *_: 20e-3), budget=budget)).arms[0]
+    assert Counter(subject.epochs) == dict.fromkeys(range(4), 4)
 
 
 def test_each_epoch_has_its_inputs_in_a_new_place() -> None:
     device = FakeDevice()  # it holds what is bound, so that no place is free to be used again
-    sampled = measure(device, ("subject",), tensors=(torch.ones(8),))
+    sampled = measure(device, ONLY_SUBJECT, tensors=(torch.ones(8),))
     assert sampled.tensors is device.prepared[-1][1]
     places = {tensor.data_ptr() for _, (tensor,) in device.prepared}
     assert len(places) == len(device.prepared) == ROOMY.min_epochs
@@ -178,34 +206,30 @@ def test_each_epoch_has_its_inputs_in_a_new_place() -> None:
 # --- when it stops -------------------------------------------------------------------------------
 
 
-def test_sampling_stops_at_min_epochs_when_the_interval_is_narrow() -> None:
-    sampled = measure(FakeDevice())
-    assert epochs_of(sampled) == ROOMY.min_epochs
-    assert latency_of(sampled).converged
-    assert WarningKind.NOT_CONVERGED not in kinds(sampled)
-
-
-def test_sampling_stops_at_max_epochs_when_the_interval_stays_wide() -> None:
-    sampled = measure(wobbling(), budget=Budget(min_epochs=2, max_epochs=7, limit_s=1e9))
-    assert epochs_of(sampled) == 7
-    assert not latency_of(sampled).converged
-    assert WarningKind.NOT_CONVERGED in kinds(sampled)
-
-
-def test_sampling_stops_when_the_time_is_up() -> None:
-    device = wobbling()
-    sampled = measure(device, budget=Budget(min_epochs=4, max_epochs=1000, limit_s=0.2))
-    assert 4 <= epochs_of(sampled) < 12
-    assert device.now() < 0.3
-    assert WarningKind.NOT_CONVERGED in kinds(sampled)
-
-
-def test_a_single_epoch_has_not_converged_and_an_infinite_interval() -> None:
-    sampled = measure(FakeDevice(), budget=Budget(limit_s=0.0))
-    assert epochs_of(sampled) == 1
-    assert not latency_of(sampled).converged
-    assert latency_of(sampled).per_call_s.high == float("inf")
-    assert kinds(sampled) == {WarningKind.TOO_FEW_SAMPLES}
+@pytest.mark.parametrize(
+    ("device", "budget", "epochs", "kind"),
+    [
+        (FakeDevice(), ROOMY, 4, None),
+        (wobbling(), Budget(min_epochs=2, max_epochs=7, limit_s=1e9), 7, WarningKind.NOT_CONVERGED),
+        (
+            wobbling(),
+            Budget(min_epochs=4, max_epochs=99, limit_s=0.2),
+            7,
+            WarningKind.NOT_CONVERGED,
+        ),
+        (FakeDevice(), Budget(limit_s=0.0), 1, WarningKind.TOO_FEW_SAMPLES),
+    ],
+    ids=["narrow", "wide", "no time left", "no time"],
+)
+def test_sampling_stops_when_the_interval_is_narrow_or_the_budget_spent(
+    device: FakeDevice, budget: Budget, epochs: int, kind: WarningKind | None
+) -> None:
+    sampled = measure(device, budget=budget)
+    assert epochs_of(sampled) == epochs
+    assert kinds(sampled) == ({kind} if kind else set())
+    assert latency_of(sampled).converged is (kind is None)
+    assert (latency_of(sampled).per_call_s.high == float("inf")) is (epochs == 1)
+    assert device.now() < budget.limit_s + 0.1
 
 
 @pytest.mark.parametrize("cache", Cache)
@@ -213,8 +237,7 @@ def test_an_implementation_ten_thousand_times_slower_ends_within_its_time(cache:
     device = FakeDevice(lambda name, _: TIMES_S[name] * (10_000 if name == "subject" else 1))
     sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache, model_bytes=1)
     assert device.now() < (5.0 if cache is Cache.ROTATE else 2.5)  # a turn of all copies, once
-    assert latency_of(sampled).reference_ratio is not None
-    assert latency_of(sampled).per_call_s.value == pytest.approx(0.03)
+    assert time_and_ratio(sampled) == pytest.approx((0.03, 15_000))
 
 
 @pytest.mark.parametrize("cache", Cache)
@@ -223,13 +246,48 @@ def test_an_implementation_slower_than_the_budget_is_sampled_once_with_a_warning
 ) -> None:
     device = FakeDevice(lambda name, _: 3.0 if name == "subject" else 1e-6)
     sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache)
-    assert len(arm_of(sampled, ArmRole.SUBJECT).wall_s) == 1
-    assert latency_of(sampled).per_call_s.value == pytest.approx(3.0)
+    assert arm_of(sampled, ArmRole.SUBJECT).wall_s == pytest.approx((3.0,))
     assert WarningKind.TOO_FEW_SAMPLES in kinds(sampled)
     assert device.now() < 4 * 3.0
 
 
-# === Which samples count and which times are valid: throttled devices, and the fastest copy
+# --- clocks that do not move forward -------------------------------------------------------------
+
+
+def setting_back(*readings: int) -> Callable[[int], float]:
+    """Set the clock back by an hour during these readings."""
+    return lambda number: -3600.0 if number in readings else 0.0
+
+
+def test_samples_with_a_clock_set_back_are_dropped_with_a_warning() -> None:
+    sampled = measure(FakeDevice(set_by_s=setting_back(100, 140)))
+    assert time_and_ratio(sampled) == pytest.approx((3e-6, 1.5))
+    assert min(min(arm.wall_s) for arm in latency_of(sampled).arms) > 0
+    (warning,) = sampled.warnings
+    assert warning.kind is WarningKind.CLOCK_STEPPED
+    assert "2 samples" in warning.advice
+
+
+@pytest.mark.parametrize("reading", [0, 1, 3, 4, 8, 9, 13, 20, 26])
+def test_a_clock_set_back_in_the_warm_up_does_not_change_the_samples(reading: int) -> None:
+    arms = latency_of(measure(FakeDevice(set_by_s=setting_back(reading)))).arms
+    calls = {arm.name: arm.calls_per_sample for arm in arms}
+    assert calls == {name: round(SAMPLE_S / call_s) for name, call_s in TIMES_S.items()}
+
+
+@pytest.mark.parametrize("name", [*TIMES_S, None])
+def test_a_clock_that_only_goes_back_gives_no_latency(name: str | None) -> None:
+    device = FakeDevice()
+    device.set_by_s = lambda _: -1.0 if name in {device.called[-1][0], None} else 0.0
+    sampled = measure(device, budget=Budget(limit_s=1e9, max_epochs=4))
+    assert sampled.latency is None
+    assert kinds(sampled) == {WarningKind.TOO_FEW_SAMPLES}
+
+
+def test_a_clock_set_forward_ends_the_sampling_early() -> None:
+    device = FakeDevice(set_by_s=lambda number: 7200.0 if number == 100 else 0.0)
+    sampled = measure(device, budget=Budget(limit_s=ROOMY.limit_s / 1e6))
+    assert time_and_ratio(sampled)[0] == pytest.approx(3e-6)
 
 
 # --- throttled epochs ----------------------------------------------------------------------------
@@ -251,35 +309,23 @@ def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
 
     device.state = state
     sampled = measure(device)
-    assert latency_of(sampled).throttled_epochs == 2
-    assert len(latency_of(sampled).process_of_epoch) == ROOMY.min_epochs
-    subject = latency_of(sampled).arms[0]
-    assert subject.role is ArmRole.SUBJECT
-    assert max(subject.wall_s) == pytest.approx(3e-6)
-    # which it was in the midst of the samples only
-    (warning,) = sampled.warnings
+    assert (latency_of(sampled).throttled_epochs, epochs_of(sampled)) == (2, ROOMY.min_epochs)
+    assert max(arm_of(sampled, ArmRole.SUBJECT).wall_s) == pytest.approx(3e-6)
+    (warning,) = sampled.warnings  # though it was throttled in the midst of the samples only
     assert warning.kind is WarningKind.THROTTLED
-    assert "2 epochs" in warning.advice
-    assert "(hot)" in warning.advice
+    assert "2 epochs were dropped because the device was throttled (hot)" in warning.advice
 
 
-def test_a_device_that_is_always_throttled_has_no_latency() -> None:
+def test_a_device_that_is_always_throttled_has_no_latency_unless_its_power_is_capped() -> None:
     device = FakeDevice(state=lambda _: throttled(POWER_CAP, "hot"))
     sampled = measure(device)
     assert sampled.latency is None
-    (warning,) = sampled.warnings
-    assert warning.kind is WarningKind.TOO_FEW_SAMPLES
-    assert "(hot, power cap)" in warning.advice
+    assert [warning.kind for warning in sampled.warnings] == [WarningKind.TOO_FEW_SAMPLES]
+    assert "(hot, power cap)" in sampled.warnings[0].advice
     assert device.now() < 3 * ROOMY.max_epochs * 0.03
-
-
-def test_a_lasting_power_cap_drops_no_epoch_and_is_a_warning() -> None:
-    sampled = measure(FakeDevice(state=lambda _: throttled(POWER_CAP)))
-    latency = latency_of(sampled)
-    assert (latency.throttled_epochs, len(latency.process_of_epoch)) == (0, ROOMY.min_epochs)
-    (warning,) = sampled.warnings
-    assert warning.kind is WarningKind.THROTTLED
-    assert warning.advice.startswith("the device was throttled (power cap)")
+    capped = measure(FakeDevice(state=lambda _: throttled(POWER_CAP)))
+    assert (latency_of(capped).throttled_epochs, epochs_of(capped)) == (0, ROOMY.min_epochs)
+    assert kinds(capped) == {WarningKind.THROTTLED}
 
 
 # --- the fastest copy is the ceiling -------------------------------------------------------------
@@ -297,219 +343,156 @@ def test_the_ceiling_is_the_time_of_a_copy_of_the_bytes_that_must_move() -> None
 @pytest.mark.parametrize(("copy_s", "kept"), [(1e-6, "copy"), (3e-6, "other copy")])
 def test_the_faster_of_two_copies_is_kept(copy_s: float, kept: str) -> None:
     times_s = {**TIMES_S, "copy": copy_s, "other copy": 2e-6}
-    device = FakeDevice(lambda name, _: times_s[name])
-    sampled = measure(device, ("subject", "reference", "copy", "other copy"))
-    assert [arm.name for arm in latency_of(sampled).arms] == ["subject", "reference", kept]
-    assert latency_of(sampled).ceiling_ratio == pytest.approx(times_s[kept] / 3e-6)
+    latency = latency_of(measure(FakeDevice(lambda name, _: times_s[name]), tuple(times_s)))
+    assert [arm.name for arm in latency.arms] == ["subject", "reference", kept]
+    assert latency.ceiling_ratio == pytest.approx(times_s[kept] / 3e-6)
 
 
-@pytest.mark.parametrize(("copy_s", "valid"), [(1e-6, True), (3.1e-6, True), (4e-6, False)])
-def test_a_time_below_that_of_a_copy_is_invalid_with_a_warning(copy_s: float, valid: bool) -> None:
-    sampled = measure(FakeDevice(lambda name, _: copy_s if name == "copy" else 3e-6))
-    assert latency_of(sampled).is_valid is valid
-    assert (WarningKind.FASTER_THAN_COPY in kinds(sampled)) is not valid
-
-
-def test_a_time_below_that_of_a_copy_by_less_than_the_noise_is_valid() -> None:
-    device = FakeDevice()
-
-    def script(name: str, _: int) -> float:
-        fast = name == "subject" and device.placements % 2
-        return 1e-6 if fast else 3e-6 if name == "subject" else 2e-6
-
-    device.script = script
+@pytest.mark.parametrize(
+    ("device", "is_valid"),
+    [
+        (FakeDevice(), True),
+        (FakeDevice(lambda name, _: 3.1e-6 if name == "copy" else 3e-6), True),
+        (FakeDevice(lambda name, _: 4e-6 if name == "copy" else 3e-6), False),
+        (slower(0.2, lambda place: place % 2), True),  # by less than the noise
+        (FakeDevice(lambda name, _: 4e-6 if name == "copy" else 3e-6, clock=EVENTS), True),
+        (FakeDevice(lambda name, _: 4e-5 if name == "copy" else 3e-5, clock=EVENTS), False),
+    ],
+    ids=["slower", "as fast", "faster", "noisy", "a short copy on a GPU", "a long one"],
+)
+def test_a_time_below_that_of_a_copy_is_invalid_with_a_warning(
+    device: FakeDevice, is_valid: bool
+) -> None:
     sampled = measure(device, budget=Budget(min_epochs=4, max_epochs=4, limit_s=1e9))
-    latency = latency_of(sampled)
-    assert latency.ceiling_ratio is not None
-    assert latency.ceiling_ratio > 1.05
-    assert latency.is_valid
-    assert WarningKind.FASTER_THAN_COPY not in kinds(sampled)
+    assert latency_of(sampled).is_valid is is_valid
+    assert (WarningKind.FASTER_THAN_COPY in kinds(sampled)) is not is_valid
 
 
-# === Work of other threads is in the time, and work left over after a call makes it invalid
-
+# --- work of other threads -----------------------------------------------------------------------
 
 IDLE = "None"  # the name of the idle call in the fake device
 
 
-def handing_over(others_s: dict[str, float]) -> Sampled:
-    return measure(FakeDevice(others_s=others_s))
-
-
-def of_arm(latency: Latency, role: ArmRole) -> tuple[float, ...]:
-    arm = next(arm for arm in latency.arms if arm.role is role)
-    assert arm.cpu_s is not None
-    return arm.cpu_s
-
-
-def advice(sampled: Sampled) -> str | None:
-    found = (
-        warning.advice for warning in sampled.warnings if warning.kind is WarningKind.OTHER_THREADS
-    )
-    return next(found, None)
-
-
-# --- the clock -----------------------------------------------------------------------------------
-
-
-def test_work_of_another_thread_is_in_the_time_of_the_process() -> None:
-    data = bytes(8 << 20)  # milliseconds of hashing, in which the calling thread waits
-
-    with ThreadPoolExecutor(1) as pool:
-        reading = CpuDevice().time(lambda: pool.submit(sha256, data).result(), 1)
-    assert reading.cpu_s is not None
-    assert reading.process_s is not None
-    assert reading.process_s > 2 * reading.cpu_s
-
-
-def test_an_implementation_of_one_thread_is_timed_by_that_thread() -> None:
-    sampled = handing_over({})
-    latency = latency_of(sampled)
-    assert latency.clock is Clock.THREAD_CPU
-    assert latency.others_ratio == 0.0
-    assert latency.per_call_s.value == pytest.approx(TIMES_S["subject"])
-    assert WarningKind.OTHER_THREADS not in kinds(sampled)
-    assert latency_of(measure(FakeDevice())).others_ratio is None  # the process is not read
+def with_others(**others_s: float) -> Sampled:
+    return measure(FakeDevice(others_s=others_s, waiting_ratio=4.0))
 
 
 def test_an_implementation_of_several_threads_is_timed_by_the_process() -> None:
-    latency = latency_of(handing_over({"subject": 9e-6}))
-    assert latency.clock is Clock.PROCESS_CPU
-    assert latency.per_call_s.value == pytest.approx(TIMES_S["subject"] + 9e-6)
-    assert latency.reference_ratio is not None
-    assert latency.reference_ratio.value == pytest.approx(6.0)  # 12 us over 2 us
+    sampled = with_others(subject=9e-6)
+    latency = latency_of(sampled)
+    assert (latency.clock, latency.is_valid) == (Clock.PROCESS_CPU, True)
+    assert time_and_ratio(sampled) == pytest.approx((12e-6, 6.0))  # 12 us over 2 us
     assert latency.others_ratio == pytest.approx(0.75)
     # of samples from before it was noticed, too
     for role, seconds in ((ArmRole.SUBJECT, 12e-6), (ArmRole.REFERENCE, 2e-6)):
-        samples = of_arm(latency, role)
+        samples = arm_of(sampled, role).cpu_s or ()
         assert samples == pytest.approx([seconds] * len(samples))
+        assert samples
+    (warning,) = sampled.warnings  # waiting for a thread is not a busy machine
+    assert warning.kind is WarningKind.OTHER_THREADS
+    assert "75 %" in warning.advice
 
 
 @pytest.mark.parametrize(
     ("others_s", "cache", "clock"),
     [
-        (0.2e-6, Cache.WARM, "thread_cpu"),  # less than a tenth
-        (0.5e-6, Cache.WARM, "process_cpu"),
-        (4e-6, Cache.FLUSHED, "thread_cpu"),  # less than 5 us in a sample of one call
-        (6e-6, Cache.FLUSHED, "process_cpu"),
+        (0.0, Cache.WARM, Clock.THREAD_CPU),
+        (0.2e-6, Cache.WARM, Clock.THREAD_CPU),  # less than a tenth
+        (0.5e-6, Cache.WARM, Clock.PROCESS_CPU),
+        (4e-6, Cache.FLUSHED, Clock.THREAD_CPU),  # less than 5 us in a sample of one call
+        (6e-6, Cache.FLUSHED, Clock.PROCESS_CPU),
     ],
 )
-def test_little_work_of_other_threads_is_ignored(others_s: float, cache: Cache, clock: str) -> None:
+def test_little_work_of_other_threads_is_ignored(
+    others_s: float, cache: Cache, clock: Clock
+) -> None:
     sampled = measure(FakeDevice(others_s={"subject": others_s}), cache=cache)
     assert latency_of(sampled).clock == clock
+    is_thread = clock is Clock.THREAD_CPU
+    assert (latency_of(sampled).others_ratio == 0.0) is is_thread
+    assert (WarningKind.OTHER_THREADS in kinds(sampled)) is not is_thread
 
 
-# --- warnings ------------------------------------------------------------------------------------
-
-
-def test_the_warning_about_other_threads_has_their_share() -> None:
-    sampled = handing_over({"subject": 9e-6})
-    assert latency_of(sampled).is_valid
-    said = advice(sampled)
-    assert said is not None
-    assert "75 %" in said
-
-
-def test_waiting_for_a_thread_is_not_taken_for_a_busy_machine() -> None:
-    device = FakeDevice(others_s={"subject": 9e-6}, waiting_ratio=4.0)
-    assert WarningKind.NOISY not in kinds(measure(device))
+def test_where_the_process_is_not_read_its_share_is_unknown() -> None:
+    assert latency_of(measure(FakeDevice())).others_ratio is None
 
 
 def test_work_left_over_after_a_call_makes_its_time_invalid() -> None:
-    sampled = handing_over({"subject": 9e-6, IDLE: 1e-3})
+    sampled = with_others(subject=9e-6, **{IDLE: 1e-3})
     assert not latency_of(sampled).is_valid
-    said = advice(sampled)
-    assert said is not None
-    assert WarningKind.FASTER_THAN_COPY not in kinds(sampled)
-    assert latency_of(handing_over({"subject": 9e-6, IDLE: 4e-6})).is_valid
-
-
-# --- several processes ---------------------------------------------------------------------------
-
-
-def record_of(sampled: Sampled) -> Record:
-    case = Case(implementation="one", shape=(4, 8))
-    return Record(case=case, environment="here", status=Status.OK, latency=latency_of(sampled))
+    assert kinds(sampled) == {WarningKind.OTHER_THREADS}
+    assert latency_of(with_others(subject=9e-6, **{IDLE: 4e-6})).is_valid
 
 
 def test_one_process_with_other_threads_decides_the_clock_of_all() -> None:
-    alone, handed = (record_of(handing_over(seconds)) for seconds in ({}, {"subject": 9e-6}))
-    joined = merged([alone, handed, alone], ROOMY)
-    assert joined.latency is not None
-    assert joined.latency.clock is Clock.PROCESS_CPU
-    assert joined.latency.others_ratio == pytest.approx(0.75)
+    alone, handed = latency_of(with_others()), latency_of(with_others(subject=9e-6))
+    latency = joined([alone, handed, alone], ROOMY)
+    assert latency is not None
+    assert latency.clock is Clock.PROCESS_CPU
+    assert latency.others_ratio == pytest.approx(0.75)
 
 
-# === Cold latency: each call gets other inputs, or caches that were overwritten
-
+# --- cold latency: each call gets other inputs, or caches that were overwritten ------------------
 
 KIB = 1024
-CALL_S = 40e-6  # four calls a sample
-TENSORS = (torch.ones(64),)
 
 
-def rotated(device: FakeDevice, model_bytes: int, budget: Budget = ROOMY) -> Sampled:
-    device.script, device.makes_each = lambda _, __: CALL_S, True
-    return measure(
-        device, tensors=TENSORS, model_bytes=model_bytes, cache=Cache.ROTATE, budget=budget
+def rotated(model_bytes: int) -> tuple[FakeDevice, Sampled]:
+    """Measure calls of 40 us, four of which are a sample."""
+    device, tensors = (
+        FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB),
+        [torch.ones(64)],
     )
+    return device, measure(device, tensors=tensors, model_bytes=model_bytes, cache=Cache.ROTATE)
 
 
-def places_of(device: FakeDevice, name: str) -> list[int]:
-    """Return the indices in ``device.prepared`` of the inputs bound for a name."""
-    return [place for place, (bound, _) in enumerate(device.prepared) if bound == name]
+def places_of(device: FakeDevice) -> dict[str, list[int]]:
+    return {
+        name: [place for place, (bound, _) in enumerate(device.prepared) if bound == name]
+        for name in TIMES_S
+    }
 
 
-# --- inputs of their own in turn -----------------------------------------------------------------
-
-
-def test_every_arm_has_more_copies_than_the_cache_holds() -> None:
-    device = FakeDevice(cache=40 * KIB)
-    assert latency_of(rotated(device, model_bytes=5 * KIB)).cache is Cache.ROTATE
-    for name in ("subject", "reference", "copy"):
-        assert len(places_of(device, name)) == 2.5 * 40 / 5
+def test_each_call_takes_the_next_of_more_copies_than_the_cache_holds() -> None:
+    device, sampled = rotated(model_bytes=5 * KIB)
+    assert latency_of(sampled).cache is Cache.ROTATE
     held = [tensor.data_ptr() for _, (tensor,) in device.prepared]
-    assert len(set(held)) == len(held) == 3 * 20
-
-
-def test_each_call_takes_the_next_copy_and_the_first_again_after_the_last() -> None:
-    device = FakeDevice(cache=40 * KIB)
-    rotated(device, model_bytes=5 * KIB)
-    for name in ("subject", "reference", "copy"):
-        there = places_of(device, name)
+    assert len(set(held)) == len(held) == 3 * 2.5 * 40 / 5
+    for name, there in places_of(device).items():
         called = [place for who, place in device.called if who == name]
         assert len(called) > 10 * len(there)
+        # and the first again after the last
         assert called == [there[number % len(there)] for number in range(len(called))]
 
 
 def test_a_few_large_copies_move_in_every_epoch_and_are_warmed_for_one_turn() -> None:
-    device = FakeDevice(cache=40 * KIB)
-    latency = latency_of(rotated(device, model_bytes=20 * KIB))
-    epochs = len(latency.process_of_epoch)
-    assert len(places_of(device, "subject")) == 5 * epochs
-    later = places_of(device, "subject")[5:10]
-    calls = [place for name, place in device.called if name == "subject" and place in later]
-    timed = latency.arms[0].epochs.count(1)
-    assert len(calls) == 5 + timed * latency.arms[0].calls_per_sample
+    device, sampled = rotated(model_bytes=20 * KIB)
+    places = places_of(device)["subject"]
+    assert len(places) == 5 * epochs_of(sampled)
+    later, subject = places[5:10], arm_of(sampled, ArmRole.SUBJECT)
+    calls = [place for _, place in device.called if place in later]
+    assert len(calls) == 5 + subject.epochs.count(1) * subject.calls_per_sample
 
 
-def test_copies_are_made_while_there_is_time_but_at_least_two() -> None:
-    device = FakeDevice(cache=40 * KIB)
-    prepare = device._prepare
+def binding(device: FakeDevice, call: TimedCall, binding_s: float) -> TimedCall:
+    """Return a call whose inputs take some time to bind."""
 
-    def slow(name: str) -> Callable[[Sequence[Tensor]], Callable[[], object]]:
-        inner = prepare(name)
+    def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
+        device._now_s += binding_s
+        return call.prepare(tensors)
 
-        def preparing(tensors: Sequence[Tensor]) -> Callable[[], object]:
-            device._now_s += 0.3 if name == "subject" else 3.0 if name == "copy" else 0.0
-            return inner(tensors)
+    return replace(call, prepare=prepare)
 
-        return preparing
 
-    device._prepare = slow  # type: ignore[method-assign]
-    rotated(device, 5 * KIB, Budget(limit_s=1.0))
-    found = [len(places_of(device, name)) for name in ("subject", "reference", "copy")]
-    assert found == [4, 20, 2]
+def test_copies_are_made_while_there_is_time_but_at_least_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB)
+    calls = map(binding, [device] * 3, device.timed_calls(*TIMES_S), (0.3, 0.0, 3.0))
+    monkeypatch.setattr(device, "timed_calls", lambda *_: list(calls))
+    measure(device, budget=Budget(limit_s=1.0), model_bytes=5 * KIB, cache=Cache.ROTATE)
+    found = {name: len(places) for name, places in places_of(device).items()}
+    assert found == {"subject": 4, "reference": 20, "copy": 2}
 
 
 class Result:
@@ -518,13 +501,11 @@ class Result:
 
 @pytest.mark.parametrize(("cache", "copies", "held"), [(Cache.ROTATE, 3, 3), (Cache.WARM, 1, 0)])
 def test_cold_results_are_held_for_one_turn(cache: Cache, copies: int, held: int) -> None:
-    alive: weakref.WeakSet[Result] = weakref.WeakSet()
     made: list[weakref.ref[Result]] = []
 
     def prepare(_: Sequence[Tensor]) -> Callable[[], object]:
         def call() -> Result:
             result = Result()
-            alive.add(result)
             made.append(weakref.ref(result))
             return result
 
@@ -532,24 +513,84 @@ def test_cold_results_are_held_for_one_turn(cache: Cache, copies: int, held: int
 
     sampler = Sampler(TimedCall(ArmRole.SUBJECT, "subject", prepare), FakeDevice(), cache)
     sampler.bind([()] * copies)
-    for number in range(7):
+    for _ in range(7):
         sampler.call()
-        assert len(alive) == min(number + 1, held)
-    assert [reference() is None for reference in made] == [True] * (7 - held) + [False] * held
-
-
-# --- caches that were overwritten ----------------------------------------------------------------
+        alive = [reference() is not None for reference in made]
+        assert alive == [number >= len(made) - held for number in range(len(made))]
 
 
 def test_the_caches_are_overwritten_before_every_sample() -> None:
-    device = FakeDevice()
+    device, warm = FakeDevice(), FakeDevice()
     latency = latency_of(measure(device, cache=Cache.FLUSHED))
     samples = sum(len(arm.wall_s) for arm in latency.arms)
     assert {arm.calls_per_sample for arm in latency.arms} == {1}
-    timed = device.sampled[-2 * samples :]
-    assert {name for name, _ in timed[::2]} == {"evict"}
-    assert all(name in {"subject", "reference", "copy"} for name, _ in timed[1::2])
+    timed = [name for name, _ in device.sampled[-2 * samples :]]
+    assert {*timed[::2]} == {"evict"}
+    assert {*timed[1::2]} == {*TIMES_S}
     assert sum(name == "evict" for name, _ in device.sampled) == samples
-    warm = FakeDevice()
     measure(warm)
     assert ("evict", 0) not in warm.sampled
+
+
+# --- calls that do the work of others ------------------------------------------------------------
+
+PATIENT = Budget(limit_s=1e9)
+
+
+@pytest.mark.parametrize("every", [2, 4, 16])
+@pytest.mark.parametrize("slower_ratio", [2.0, 3.0, 30.0])
+def test_calls_that_pay_for_others_are_reported_by_their_mean(
+    every: int, slower_ratio: float
+) -> None:
+    sampled = measure(payer(every, every * (slower_ratio - 1) * CALL_S), budget=PATIENT)
+    latency = latency_of(sampled)
+    assert WarningKind.UNEVEN in kinds(sampled)
+    assert latency.uneven_ratio == pytest.approx(slower_ratio, rel=0.3)
+    expected = slower_ratio * CALL_S, slower_ratio
+    assert time_and_ratio(sampled) == pytest.approx(expected, rel=0.3)
+    # 1 for the fast calls, and invalid there: a share of the copy's speed is of all calls
+    assert latency.ceiling_ratio == pytest.approx(1 / slower_ratio, rel=0.3)
+
+
+def test_as_many_samples_are_taken_as_show_whether_calls_are_uneven() -> None:
+    rare, often = (measure(payer(every, every * CALL_S), budget=PATIENT) for every in (40, 2))
+    assert epochs_of(rare) > PATIENT.max_epochs > epochs_of(often)
+    assert WarningKind.UNEVEN in kinds(rare)
+
+
+def disturbed() -> FakeDevice:
+    random = Random(1)
+
+    def script(*_: object) -> float:
+        return CALL_S * (random.paretovariate(1.1) if random.random() < 0.1 else 1)
+
+    return FakeDevice(script, makes_each=True)
+
+
+@pytest.mark.parametrize(
+    ("device", "call_s"),
+    [
+        (payer(10**6, 1.0), CALL_S),  # a single long call
+        # 40 calls are a sample: each holds ten of those that cost more, so nothing is hidden
+        (FakeDevice(lambda _, n: 3e-6 + 8e-6 * (n % 4 == 0), makes_each=True), 5e-6),
+        (disturbed(), CALL_S),  # both alike
+    ],
+    ids=["a single long call", "within a sample", "both alike"],
+)
+def test_noise_is_not_uneven(device: FakeDevice, call_s: float) -> None:
+    sampled = measure(device, budget=PATIENT)
+    assert latency_of(sampled).uneven_ratio is None
+    assert time_and_ratio(sampled)[0] == pytest.approx(call_s, rel=0.05)
+
+
+def test_an_uneven_reference_flatters_nobody_else() -> None:
+    sampled = measure(payer(4, 4 * CALL_S, "reference"), budget=PATIENT)
+    assert time_and_ratio(sampled)[1] == pytest.approx(0.5, rel=0.1)
+    (advice,) = (warning.advice for warning in sampled.warnings)
+    assert "the calls of reference" in advice
+
+
+def test_without_a_reference_the_copy_is_compared_with() -> None:
+    for names, is_uneven in ((("subject", "copy"), True), (ONLY_SUBJECT, False)):
+        latency = latency_of(measure(payer(4, 4 * CALL_S), names, PATIENT))
+        assert (latency.uneven_ratio is not None) is is_uneven

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import astuple, replace
+from random import Random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.measure.devices import CpuDevice
-from harness.measure.environment import compiler
-from harness.measure.memory import Allocations, count_allocations, fault_in, use_steady_allocation
+from harness.cases import LAYOUTS
+from harness.measure import (
+    Allocations,
+    compiler,
+    copies_beyond,
+    count_allocations,
+    fault_in,
+    overwrite,
+    relocate,
+    use_steady_allocation,
+)
 from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
-from harness.run import case as module
 from harness.run.case import CaseRunner
 from implementations.welford import welford
 
-X = torch.ones(4, 8)
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
+X, LEAF = torch.ones(4, 8), torch.ones(256, requires_grad=True)
 
 
 def block(size: int) -> Tensor:
@@ -46,24 +54,22 @@ def in_turn() -> Tensor:
         (lambda: block(10_000_000), (10_000_000, 10_000_000, 1, 10_000_000, 1, 0)),
         (lambda: (block(1000), block(300)), (1300, 1300, 2, 1300, 2, 0)),
         (in_turn, (1000, 1300, 2, 300, 2, 0)),
-        (lambda: (block(1000), None)[1], (1000, 1000, 1, 0, 1, 0)),
+        (lambda: (block(1000), None)[1], (1000, 1000, 1, 0, 1, 0)),  # freed
         (lambda: X.clone().relu_().neg_(), (128, 128, 1, 128, 3, 0)),
         (lambda: X.exp().sin(), (256, 256, 2, 128, 2, 0)),
+        (lambda: LEAF.exp().sin(), (2048, 2048, 2, 2048, 2, 0)),  # exp is kept for the backward
         (lambda: X.t(), (0, 0, 0, 0, 1, 0)),
         (lambda: torch.nn.functional.layer_norm(X, (8,)), (160, 160, 3, 128, 1, 0)),
         (lambda: None, (0, 0, 0, 0, 0, 0)),
     ],
-    ids=[
-        *("one byte", "many bytes", "together", "in turn", "freed", "in place", "operators"),
-        *("view", "operators within one of ATen", "nothing"),
-    ],
 )
 def test_allocations_and_operators_are_counted_exactly(
-    call: Callable[[], object], expected: tuple[int, ...]
+    call: Callable[[], object], expected: tuple[int, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     held = [block(50_000) for _ in range(3)]  # from before the call: not counted
     assert astuple(count(call)) == expected
     assert len(held) == 3
+    assert capfd.readouterr().err == ""  # the profiler prints nothing
 
 
 def test_memory_from_before_the_call_that_it_frees_is_not_counted() -> None:
@@ -76,65 +82,13 @@ def test_operators_of_an_implementation_are_counted_inside_its_own_operator() ->
     assert count(lambda: welford(X, (8,))).operators > 8  # a running mean: one step per column
 
 
-def test_tensors_kept_for_the_backward_are_held() -> None:
-    x = torch.ones(256, requires_grad=True)
-    found = count(lambda: x.exp().sin())
-    assert found.held_bytes == 2 * 256 * 4  # the result, and exp(x) for the gradient of sin
-
-
 def test_operators_of_a_backward_are_counted_and_its_nodes_are_not() -> None:
-    x = torch.ones(8, requires_grad=True)
-    y = 2 * x
-
-    def backward() -> object:
-        return torch.autograd.grad(y, x, torch.ones(8), retain_graph=True)
-
-    assert count(backward).operators == 2  # ones, mul
+    y, dy = 2 * LEAF, torch.ones(256)
+    backward = count(lambda: torch.autograd.grad(y, LEAF, dy, retain_graph=True))
+    assert backward.operators == 1  # mul
 
 
-COUNT = """
-import json, sys
-from harness.records import Allocation, Budget, Case, Direction, Measurement
-from harness.run.case import CaseRunner
-
-runner = CaseRunner("", Allocation.DEFAULT)
-found = {}
-for direction in (Direction.FORWARD, Direction.BACKWARD):
-    for name in ("native", "one_pass", "two_pass"):
-        case = Case(implementation=name, shape=(64, 256), direction=direction)
-        record = runner.run(case, [Measurement.MEMORY], Budget())
-        memory = record.memory
-        found[case.id] = [
-            record.operators,
-            memory.peak_extra_bytes, memory.allocated_bytes, memory.allocations,
-            memory.saved_bytes, memory.minimum_bytes,
-        ]
-json.dump(found, sys.stdout)
-"""
-
-
-Y, ROWS, WIDTH = 64 * 256 * 4, 64 * 4, 256 * 4
-
-
-def test_two_fresh_processes_count_the_same_to_the_byte() -> None:
-    command = [sys.executable, "-c", COUNT]
-    started = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)  # at the same time: importing torch takes longest
-    ]
-    answers = [process.communicate() for process in started]
-    assert [stderr for _, stderr in answers] == ["", ""]  # the profiler prints nothing
-    counted, other = (json.loads(stdout) for stdout, _ in answers)
-    assert counted == other
-    assert len(counted) == 6
-    forward = counted["native/forward/64x256/float32/normal"]
-    assert forward == [1, Y + 2 * ROWS, Y + 2 * ROWS, 3, None, Y]
-    *_, saved, minimum = counted["native/backward/64x256/float32/normal"]
-    assert saved == 2 * ROWS  # mean and rstd
-    assert minimum == Y + 2 * WIDTH  # dx, dweight, dbias
-
-
-@needs_compiler
+@pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 def test_memory_inside_compiled_code_is_counted() -> None:
     def product(x: Tensor) -> Tensor:
@@ -151,127 +105,61 @@ def test_memory_inside_compiled_code_is_counted() -> None:
 
 
 def test_on_a_gpu_requested_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("requested_bytes.all.current", "requested_bytes.all.allocated")
     stats = iter([
-        {
-            "requested_bytes.all.current": 1000,
-            "requested_bytes.all.allocated": 9000,
-            "allocation.all.allocated": 7,
-        },
-        {
-            "requested_bytes.all.current": 1300,
-            "requested_bytes.all.peak": 1800,
-            "requested_bytes.all.allocated": 9900,
-            "allocation.all.allocated": 10,
-        },
+        dict(zip(names, (1000, 9000), strict=True)) | {"allocation.all.allocated": 7},
+        dict(zip(names, (1300, 9900), strict=True))
+        | {"allocation.all.allocated": 10, "requested_bytes.all.peak": 1800},
     ])
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: next(stats))
-    assert count_allocations(lambda: None, "cuda") == Allocations(
-        peak_bytes=800,
-        total_bytes=900,
-        count=3,
-        held_bytes=300,
-        operators=0,
-        operators_elsewhere=0,
+    found = count_allocations(lambda: None, "cuda")
+    assert astuple(found) == (800, 900, 3, 300, 0, 0)
+
+
+def test_a_case_counts_to_the_byte() -> None:
+    case = Case(implementation="native", shape=(64, 256), direction=Direction.BACKWARD)
+    forward, backward = (
+        run(CaseRunner("", Allocation.DEFAULT), replace(case, direction=way), Measurement.MEMORY)
+        for way in (Direction.FORWARD, Direction.BACKWARD)
     )
+    assert forward.memory is not None
+    assert backward.memory is not None
+    statistics = 2 * 64 * 4  # mean and rstd
+    assert forward.memory.peak_extra_bytes == 64 * 256 * 4 + statistics
+    assert (forward.operators, backward.memory.saved_bytes) == (1, statistics)
 
 
-# === The system's memory management stays out of the timings
+# --- the system's memory management stays out of the timings -------------------------------------
 
+# 38 MB: above 32 MiB glibc always maps memory afresh
+FAULTS = """
+import torch
+from resource import RUSAGE_SELF, getrusage
+from harness.measure import fault_in, use_steady_allocation
 
-# a float32 tensor of 38 MB: above 32 MiB glibc always maps memory afresh; a longer call would not
-# be warmed up on a busy machine. It is not verified, which would take most of the time
-TIME_A_LARGE_CASE = """
-import json, sys
-from harness.measure.memory import use_steady_allocation
-from harness.records import Allocation, Budget, Case, Direction, Measurement, Status
-from harness.run import attempt
-from harness.run.case import CaseRunner
+def faults_per_call():
+    before = getrusage(RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.ones(9_500_000)
+    return (getrusage(RUSAGE_SELF).ru_minflt - before) / 5
 
-attempt.judge = lambda outputs, case, *_: attempt.Judged(
-    case=case, status=Status.OK, outputs=outputs
-)
-allocation = use_steady_allocation() if sys.argv[1] == "steady" else Allocation.DEFAULT
-runner = CaseRunner("", allocation)
-case = Case(implementation="native", shape=(2304, 4096))
-budget = Budget(limit_s=1.0, min_epochs=1, max_epochs=1)
-latency = runner.run(case, [Measurement.LATENCY], budget).latency
-json.dump([latency.allocation, latency.minor_faults_ratio], sys.stdout)
+usual = faults_per_call()
+allocation = use_steady_allocation()
+fault_in(8 * 38_000_000)
+print(usual, allocation, faults_per_call())
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_only_steady_allocation_takes_less_than_one_page_fault_per_call() -> None:
-    faults = {}
-    for allocation in (Allocation.DEFAULT, Allocation.STEADY):
-        done = subprocess.run(  # a fresh process: the setting cannot be undone
-            [sys.executable, "-c", TIME_A_LARGE_CASE, allocation],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found, faults[allocation] = json.loads(done.stdout)
-        assert found == allocation
-    assert faults[Allocation.DEFAULT] > 100  # pages of up to 64 KiB
-    assert faults[Allocation.STEADY] < 1
-
-
-CASE = Case(implementation="native", shape=(16, 32))
-HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
-
-
-@pytest.fixture
-def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the bytes to fault in, in order, instead."""
-    asked: list[int] = []
-    monkeypatch.setattr(module, "fault_in", asked.append)
-    return asked
-
-
-def run(runner: CaseRunner, case: Case, *asked: Measurement) -> Record:
-    return runner.run(case, asked, Budget(limit_s=0.0, min_epochs=1, max_epochs=1))
-
-
-def test_memory_is_faulted_in_once_before_the_timing(faulted_in: list[int]) -> None:
-    runner = CaseRunner("", Allocation.STEADY)
-    for measurement in (Measurement.LATENCY, Measurement.COLD):
-        run(runner, CASE, measurement)
-    run(runner, replace(CASE, shape=(8, 32)), Measurement.LATENCY)
-    assert faulted_in == [HELD_BYTES]
-    run(runner, replace(CASE, shape=(32, 32)), Measurement.LATENCY)
-    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES]
-    run(runner, replace(CASE, direction=Direction.BACKWARD), Measurement.LATENCY)
-    run(runner, replace(CASE, shape=(32, 32), direction=Direction.BACKWARD), Measurement.LATENCY)
-    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES, 4 * HELD_BYTES]
-
-
-@pytest.mark.parametrize(
-    ("allocation", "asked"),
-    [
-        (Allocation.DEFAULT, Measurement.LATENCY),
-        (Allocation.STEADY, Measurement.ERRORS),
-        (Allocation.STEADY, Measurement.MEMORY),
-    ],
-)
-def test_nothing_is_faulted_in_without_steady_allocation_or_timing(
-    faulted_in: list[int], allocation: Allocation, asked: Measurement
-) -> None:
-    run(CaseRunner("", allocation), CASE, asked)
-    assert faulted_in == []
-
-
-@pytest.mark.usefixtures("faulted_in")
-def test_memory_that_the_allocator_holds_counts_as_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runner = CaseRunner("", Allocation.STEADY)
-    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 1 << 30)
-    run(runner, CASE, Measurement.LATENCY)
-    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 4 * 1024)  # the rest of what it needs
-    assert run(runner, CASE).status is Status.OK
-    bigger = run(runner, replace(CASE, shape=(32, 32)))
-    assert bigger.status is Status.OUT_OF_MEMORY
+    # a fresh process: the setting cannot be undone
+    printed = subprocess.check_output([sys.executable, "-c", FAULTS], text=True)
+    usual, allocation, steady = printed.split()
+    assert float(usual) > 100  # pages of up to 64 KiB
+    assert allocation == Allocation.STEADY
+    assert float(steady) < 1
 
 
 def test_another_libc_keeps_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,14 +167,134 @@ def test_another_libc_keeps_its_default(monkeypatch: pytest.MonkeyPatch) -> None
     assert use_steady_allocation() is Allocation.DEFAULT
 
 
+CASE = Case(implementation="native", shape=(16, 32))
+HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
+LATENCY = Measurement.LATENCY
+
+
+@pytest.fixture
+def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the bytes to fault in, in order, instead."""
+    asked: list[int] = []
+    monkeypatch.setattr("harness.run.case.fault_in", asked.append)
+    return asked
+
+
+def run(runner: CaseRunner, case: Case, *asked: Measurement) -> Record:
+    return runner.run(case, asked, Budget(limit_s=0.0, min_epochs=1, max_epochs=1))
+
+
+def test_memory_is_faulted_in_once_before_the_timing_if_allocation_is_steady(
+    faulted_in: list[int],
+) -> None:
+    runner, larger = CaseRunner("", Allocation.STEADY), replace(CASE, shape=(32, 32))
+    for measurement in (Measurement.ERRORS, Measurement.MEMORY):
+        run(runner, CASE, measurement)
+    run(CaseRunner("", Allocation.DEFAULT), CASE, LATENCY)
+    assert faulted_in == []
+    for case in (CASE, replace(CASE, shape=(8, 32)), larger):
+        for measurement in (LATENCY, Measurement.COLD):
+            run(runner, case, measurement)
+    for case in (CASE, larger):
+        run(runner, replace(case, direction=Direction.BACKWARD), LATENCY)
+    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES, 4 * HELD_BYTES]
+
+
+@pytest.mark.usefixtures("faulted_in")
+def test_memory_that_the_allocator_holds_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = CaseRunner("", Allocation.STEADY)
+    found = []
+    # at last there is room for the rest of what it needs
+    for rows, free_bytes in ((16, 1 << 30), (16, 4 * 1024), (32, 4 * 1024)):
+        monkeypatch.setattr("harness.measure.CpuDevice.free_bytes", lambda _, free=free_bytes: free)
+        found.append(run(runner, replace(CASE, shape=(rows, 32)), LATENCY).status)
+    assert found == [Status.OK, Status.OK, Status.OUT_OF_MEMORY]
+
+
 def test_fault_in_writes_to_all_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[torch.Tensor] = []
-
-    def full(size: int, *, dtype: torch.dtype) -> torch.Tensor:
-        made.append(torch.full((size,), 7, dtype=dtype))
-        return made[-1]
-
-    monkeypatch.setattr(torch, "empty", full)
+    filled = torch.full((1000,), 7, dtype=torch.uint8)
+    monkeypatch.setattr(torch, "empty", lambda size, dtype: filled[:size])
     fault_in(1000)
-    (written,) = made
-    assert written.tolist() == [0] * 1000
+    assert not bool(filled.any())
+
+
+# --- copies in other places, which can be overwritten --------------------------------------------
+
+KIB = 1024
+DTYPES = [torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("far", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [(7, 33), (1, 1), (2, 3, 5), (0, 5), (5, 0), (0,), (2, 0, 3)], ids=str
+)
+def test_a_copy_differs_only_in_its_address_and_then_in_its_values(
+    layout: str, dtype: torch.dtype, shape: tuple[int, ...], far: bool
+) -> None:
+    tensor, other = (LAYOUTS[layout](torch.randn(shape).to(dtype)) for _ in range(2))
+    moved = relocate(tensor, Random(0), far=far)
+    address = moved.data_ptr()
+    assert torch.equal(moved, tensor)
+    assert (moved.shape, moved.stride(), moved.dtype) == (tensor.shape, tensor.stride(), dtype)
+    assert not tensor.numel() or address != tensor.data_ptr()
+    overwrite(moved, other)
+    assert torch.equal(moved, other)
+    assert (moved.data_ptr(), moved.stride()) == (address, tensor.stride())
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    offset=st.integers(0, 40),
+    dtype=st.sampled_from(DTYPES),
+    far=st.booleans(),
+)
+def test_a_relocated_tensor_keeps_its_offset_within_a_cache_line(
+    seed: int, offset: int, dtype: torch.dtype, far: bool
+) -> None:
+    moved = relocate(torch.zeros(100, dtype=dtype)[offset:], Random(seed), far=far)
+    assert moved.data_ptr() % 64 == offset * dtype.itemsize % 64
+
+
+@pytest.mark.parametrize("far", [True, False])
+def test_relocations_land_on_different_lines_of_a_page(far: bool) -> None:
+    random, tensor = Random(3), torch.zeros(4, 4)
+    places = {relocate(tensor, random, far=far).data_ptr() % 4096 for _ in range(50)}
+    assert len(places) > 10
+
+
+@pytest.mark.parametrize("layout", ["padded_rows", "every_second"])
+def test_the_nan_between_the_elements_is_copied_and_kept(layout: str) -> None:
+    placed = relocate(LAYOUTS[layout](torch.ones(4, 8)), Random(0))
+    width = placed.stride(0)
+    around = placed.as_strided((3, width), (width, 1))  # the last row's rest may be cut off
+    assert around.isnan().sum() == 3 * (width - 8)
+    overwrite(placed, LAYOUTS[layout](torch.zeros(4, 8)))
+    assert around.isnan().sum() == 3 * (width - 8)
+
+
+def test_overwriting_reaches_a_leaf_that_shares_the_memory() -> None:
+    placed = relocate(torch.ones(3), Random(0))
+    leaf = placed.detach().requires_grad_()
+    overwrite(placed, torch.zeros(3))
+    assert leaf.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("cache_bytes", "touched_bytes", "free_bytes", "copies"),
+    [
+        (40 * KIB, 5 * KIB, None, 20),
+        (40 * KIB, 6 * KIB, None, 17),  # rounded up: 16 of them are not beyond the cache
+        (40 * KIB, 99 * KIB, None, 2),
+        (40 * KIB, 0, None, 4096),
+        (1 << 30, 1, None, 4096),
+        (40 * KIB, 5 * KIB, 1 << 30, 20),
+        (40 * KIB, 5 * KIB, 16 * 35 * KIB, 7),
+        (40 * KIB, 5 * KIB, 0, 2),
+    ],
+)
+def test_copies_are_two_and_a_half_times_the_cache_and_fit_into_memory(
+    cache_bytes: int, touched_bytes: int, free_bytes: int | None, copies: int
+) -> None:
+    assert copies_beyond(cache_bytes, touched_bytes, free_bytes) == copies

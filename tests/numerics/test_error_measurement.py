@@ -1,355 +1,377 @@
-"""Errors of y and of gradients in small cases whose errors are known."""
+"""Errors of small cases whose errors are known, and what they are judged to be."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, isfinite, nan, sqrt
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from factories.comb import COMB, DTYPES, TWO_PASS, comb_case, comb_inputs, measure
+from factories.comb import COMB, TWO_PASS, comb, measured
+from factories.golden import assert_golden
 from torch import Tensor
 
-from harness.cases import Inputs, make_inputs
-from harness.numerics.bounds import error_bound_of
-from harness.numerics.error_measurement import BoundRatio, verdict_of
-from harness.numerics.outputs import Outputs
-from harness.records import Affine, Case, Direction, OutputErrors, Status
+from harness.cases import DTYPES, Inputs, make_inputs
+from harness.numerics import (
+    OUTPUTS,
+    BoundRatio,
+    Outputs,
+    bits_of,
+    copies_of,
+    error_bound_of,
+    fill_free_memory,
+    incomplete_output,
+    verdict_of,
+)
+from harness.records import Case, Direction, Errors, OutputErrors, Status
+
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+every_output = pytest.mark.parametrize("output", OUTPUTS)
+ELEMENTS = {"y": 8, "dx": 8, "dweight": 4, "dbias": 4}
 
 
-def of_y(y: Tensor, inputs: Inputs, case: Case) -> OutputErrors:
-    (found,) = measure(Outputs(y), inputs, case).outputs
+def output_errors(output: str = "y", elements: int = 128, **figures: Any) -> OutputErrors:
+    """Return the errors of an exact output, but for some figures."""
+    exact: dict[str, Any] = {
+        **{"unexpected_nonfinite": 0, "vacuous_elements": 0, "bound_ratio": 0.0, "max_abs": 0.0},
+        **dict.fromkeys(("scaled_max_ulp", "scaled_p99_ulp", "scaled_mean_ulp"), 0.0),
+        **dict.fromkeys(("raw_max_ulp", "normwise_ratio"), 0.0),
+    }
+    return OutputErrors(output=output, elements=elements, **exact | figures)
+
+
+def by_output(case: Case, inputs: Inputs, outputs: Outputs) -> dict[str, OutputErrors]:
+    return {found.output: found for found in measured(case, inputs, outputs).outputs}
+
+
+def of_y(y: Tensor, **changes: Tensor) -> OutputErrors:
+    """Return the errors of a y of the float32 comb."""
+    case, inputs, _ = comb(**changes)
+    case = replace(case, shape=tuple(inputs.x.shape), direction=Direction.FORWARD)
+    (found,) = measured(case, replace(inputs, dy=None), Outputs(y)).outputs
     return found
 
 
-def exact_y(case: Case) -> Tensor:
-    return torch.tensor(COMB, dtype=getattr(torch, case.dtype)).sign()
+def exact_y() -> Tensor:
+    return torch.tensor(COMB).sign()
 
 
-# --- y -------------------------------------------------------------------------------------------
+# --- errors that are known -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_an_exact_output_has_no_error(dtype: str) -> None:
-    case = comb_case(dtype)
-    found = of_y(exact_y(case), comb_inputs(case), case)
-    assert found == OutputErrors(
-        output="y",
-        elements=8,
-        unexpected_nonfinite=0,
-        scaled_max_ulp=0,
-        scaled_p99_ulp=0,
-        scaled_mean_ulp=0,
-        raw_max_ulp=0,
-        max_abs=0,
-        normwise_ratio=0,
-        bound_ratio=0,
-        vacuous_elements=0,
-    )
+    expected = {output: output_errors(output, ELEMENTS[output]) for output in OUTPUTS}
+    assert by_output(*comb(dtype)) == expected
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_three_ulp_off_is_measured_as_three_ulp(dtype: str) -> None:
-    case = comb_case(dtype)
-    y = exact_y(case)
-    ulp = torch.finfo(y.dtype).eps
-    y[0, 0] += 3 * ulp
-    found = of_y(y, comb_inputs(case), case)
-    assert found.scaled_max_ulp == 3
-    assert found.scaled_p99_ulp == 3
-    assert found.scaled_mean_ulp == 3 / 8
-    assert found.raw_max_ulp == 3
-    assert found.max_abs == 3 * ulp
-    assert found.normwise_ratio == 3 * ulp / 2  # over the norm of four ones
+@every_dtype
+@every_output
+def test_three_ulp_off_is_measured_as_three_ulp(output: str, dtype: str) -> None:
+    case, inputs, outputs = comb(dtype)
+    computed = getattr(outputs, output)
+    scale = 2 if output in {"dweight", "dbias"} else 1
+    error = 3 * scale * torch.finfo(computed.dtype).eps
+    computed.view(-1)[0] += error
+    errors = by_output(case, inputs, outputs)
+    found = errors.pop(output)
+    assert (found.scaled_max_ulp, found.scaled_p99_ulp, found.max_abs) == (3, 3, error)
+    assert found.scaled_mean_ulp == 3 / ELEMENTS[output]
+    assert errors == {name: output_errors(name, ELEMENTS[name]) for name in errors}
+    if output == "y":
+        assert (found.raw_max_ulp, found.normwise_ratio) == (3, error / 2)  # the norm of four ones
 
 
-def test_an_error_counts_in_ulp_of_the_row_but_raw_in_ulp_of_the_element() -> None:
-    case = comb_case()
-    inputs = comb_inputs(case, weight=1.0, bias=4.0)
-    y = exact_y(case) + 4
-    y[0, 1] += 3 * 2.0**-21  # 3 ulp of the bias 4; the element itself is 3, with half the spacing
-    found = of_y(y, inputs, case)
-    assert found.scaled_max_ulp == 3
-    assert found.raw_max_ulp == 6
-
-
-def test_an_element_near_zero_has_the_scale_of_its_weight() -> None:
-    case = comb_case()
-    inputs = comb_inputs(case, weight=1.0, bias=-1.0)
-    y = exact_y(case) - 1
-    y[0, 0] += 2.0**-23  # 1 ulp of the weight; the exact element is 0
-    found = of_y(y, inputs, case)
-    assert found.scaled_max_ulp == 1
-    assert found.raw_max_ulp > 1e30
-
-
-@pytest.mark.parametrize("bad", [nan, inf, -inf])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_an_output_that_is_not_finite_is_infinitely_wrong(dtype: str, bad: float) -> None:
-    case = comb_case(dtype)
-    y = exact_y(case)
-    y[1, 2] = bad
-    found = of_y(y, comb_inputs(case), case)
-    assert found.unexpected_nonfinite == 1
-    assert found.scaled_max_ulp == found.raw_max_ulp == found.max_abs == inf
-    assert found.normwise_ratio == found.bound_ratio == inf
-    assert found.scaled_mean_ulp is None
-
-
-def test_nan_in_one_row_does_not_hide_an_error_in_another_block(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("bias", "error", "scaled_ulp", "raw_ulp"),
+    [
+        (4.0, -3 * 2.0**-21, 3, 6),  # of the bias 4; the element is 3, with half the spacing
+        (-1.0, 2.0**-23, 1, 2.0**126),  # of the weight; the element is 0
+    ],
+)
+def test_an_error_counts_in_ulp_of_the_row_but_raw_in_ulp_of_the_element(
+    bias: float, error: float, scaled_ulp: float, raw_ulp: float
 ) -> None:
-    monkeypatch.setattr("harness.numerics.oracle._BLOCK_ELEMENTS", 4)
-    case = comb_case()
-    for first, second in ((nan, 7.0), (7.0, nan)):
-        y = exact_y(case)
-        y[0, 0], y[1, 0] = first, second
-        found = of_y(y, comb_inputs(case), case)
-        assert found.unexpected_nonfinite == 1
-        assert found.bound_ratio == inf
+    y = exact_y() + bias
+    y[0, 0 if bias < 0 else 1] += error
+    found = of_y(y, bias=torch.full((4,), bias))
+    assert (found.scaled_max_ulp, found.raw_max_ulp) == (scaled_ulp, raw_ulp)
 
 
-def test_nan_where_the_exact_result_is_nan_is_not_an_error() -> None:
-    case = comb_case()
-    inputs = comb_inputs(case)
-    inputs.x[0, 0] = nan
-    y = exact_y(case)
+@every_dtype
+@every_output
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
+def test_an_output_that_is_not_finite_is_infinitely_wrong(
+    output: str, bad: float, dtype: str
+) -> None:
+    case, inputs, outputs = comb(dtype)
+    getattr(outputs, output).view(-1)[-1] = bad
+    errors = by_output(case, inputs, outputs)
+    figures = ("scaled_max_ulp", "raw_max_ulp", "max_abs", "normwise_ratio", "bound_ratio")
+    found = errors.pop(output)
+    assert [getattr(found, name) for name in figures] == [inf] * len(figures)
+    assert (found.unexpected_nonfinite, found.scaled_mean_ulp) == (1, None)
+    assert {other.bound_ratio for other in errors.values()} == {0}
+
+
+@pytest.mark.parametrize("bad", [(nan, 7.0), (7.0, nan)])
+def test_nan_in_one_block_does_not_hide_an_error_in_another(bad: tuple[float, float]) -> None:
+    x = torch.tensor(COMB).repeat(1, 10_000)  # each row is a block
+    ones = torch.ones(40_000)
+    y = x.sign()
+    y[:, 0] = torch.tensor(bad)
+    found = of_y(y, x=x, weight=ones, bias=0 * ones)
+    assert (found.unexpected_nonfinite, found.bound_ratio) == (1, inf)
+
+
+def test_nan_is_right_only_where_the_exact_result_is_nan() -> None:
+    x, y = torch.tensor(COMB), exact_y()
+    x[0, 0] = nan
+    assert of_y(y, x=x).scaled_max_ulp == inf
     y[0] = nan
-    found = of_y(y, inputs, case)
-    assert found.unexpected_nonfinite == 0
-    assert found.scaled_max_ulp == 0
-    assert found.vacuous_elements == 0
-
-
-def test_a_number_where_the_exact_result_is_nan_is_infinitely_wrong() -> None:
-    case = comb_case()
-    inputs = comb_inputs(case)
-    inputs.x[0, 0] = nan
-    assert of_y(exact_y(case), inputs, case).scaled_max_ulp == inf
+    assert of_y(y, x=x) == output_errors(elements=8)
 
 
 def test_the_percentile_leaves_out_one_element_in_a_hundred() -> None:
-    case = replace(comb_case(), shape=(250, 4))
-    inputs = replace(comb_inputs(case), x=torch.tensor(COMB[:1]).expand(250, 4))
-    y = inputs.x.sign()
+    x = torch.tensor(COMB[:1]).repeat(250, 1)
+    y = x.sign()
     y[:10, 0] += 5 * 2.0**-23
-    assert of_y(y, inputs, case).scaled_p99_ulp == 0
+    assert of_y(y, x=x).scaled_p99_ulp == 0
     y[10, 0] += 5 * 2.0**-23
-    assert of_y(y, inputs, case).scaled_p99_ulp == 5
+    assert of_y(y, x=x).scaled_p99_ulp == 5
 
 
-def test_elements_without_a_guarantee_are_counted_and_not_bounded() -> None:
-    case = comb_case()
-    constant = replace(comb_inputs(case), x=torch.tensor([[1e6] * 4, [1.0, -1.0, 1.0, -1.0]]))
-    case = replace(case, eps=1e-10)
-    y = torch.tensor([[0.0] * 4, [1.0, -1.0, 1.0, -1.0]])
-    found = of_y(y, constant, case)
-    assert found.vacuous_elements == 4
-    assert found.bound_ratio is not None
-    assert found.bound_ratio <= 1
-
-
-def test_there_is_no_bound_ratio_without_any_guarantee() -> None:
-    case = replace(comb_case(), eps=1e-10)
-    constant = replace(comb_inputs(case), x=torch.full((2, 4), 1e6))
-    found = of_y(torch.zeros(2, 4), constant, case)
-    assert found.vacuous_elements == 8
-    assert found.bound_ratio is None
-
-
-# --- condition of the inputs ---------------------------------------------------------------------
-
-
-def test_the_condition_is_that_of_the_rows() -> None:
-    case = replace(comb_case(), eps=3.0)
-    inputs = replace(comb_inputs(case), x=torch.tensor([[2.0, 4, 2, 4], [1.0, -1, 1, -1]]))
-    found = measure(Outputs(inputs.x), inputs, case)
-    assert found.condition_max_ratio == pytest.approx(sqrt(1 + 3**2 / 1), rel=1e-12)
-
-
-@pytest.mark.parametrize(("value", "condition"), [(1.0, inf), (0.0, 1.0)])
-def test_a_constant_row_is_ill_conditioned_unless_it_is_zero(
-    value: float, condition: float
+@pytest.mark.parametrize(
+    ("rows", "vacuous", "ratio"), [([[1e6] * 4, COMB[0]], 4, 0), ([[1e6] * 4] * 2, 8, None)]
+)
+def test_elements_without_a_guarantee_are_counted_and_not_bounded(
+    rows: list[list[float]], vacuous: int, ratio: float | None
 ) -> None:
-    case = replace(comb_case(), eps=1e-5)
-    inputs = replace(comb_inputs(case), x=torch.full((2, 4), value))
-    found = measure(Outputs(torch.zeros(2, 4)), inputs, case)
-    assert found.condition_max_ratio == condition
+    case, inputs, _ = comb(x=torch.tensor(rows), dy=None)
+    y = torch.where(inputs.x == 1e6, 0.0, inputs.x)
+    case = replace(case, eps=1e-10, direction=Direction.FORWARD)
+    found = by_output(case, inputs, Outputs(y))["y"]
+    assert found.vacuous_elements == vacuous
+    assert found.bound_ratio == (None if ratio is None else pytest.approx(ratio, abs=1))
 
 
-def test_errors_name_the_bound_and_the_oracle() -> None:
-    case = comb_case("bfloat16")
-    found = measure(Outputs(exact_y(case)), comb_inputs(case), case)
-    assert (found.algorithm, found.reduction) == ("two_pass", "tree")
-    assert found.accumulate_dtype == "float32"
-    assert found.oracle == "float64_twice_centred"
-    case = comb_case("float64")
-    found = measure(Outputs(exact_y(case)), comb_inputs(case), case)
-    assert (found.accumulate_dtype, found.oracle) == ("float64", "double_double")
+@pytest.mark.parametrize(
+    ("rows", "condition"),
+    [
+        ([[2.0, 4, 2, 4], [1.0, -1, 1, -1]], sqrt(1 + 3**2 / 1)),
+        ([[1.0] * 4] * 2, inf),
+        ([[0.0] * 4] * 2, 1.0),  # zero alone is well conditioned where it is constant
+    ],
+)
+def test_the_condition_is_that_of_the_rows(rows: list[list[float]], condition: float) -> None:
+    case, inputs, outputs = comb(x=torch.tensor(rows))
+    found = measured(replace(case, eps=3.0), inputs, outputs).condition_max_ratio
+    assert found == pytest.approx(condition, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "statistics", "oracle"),
+    [
+        ("bfloat16", "float32", "float64_twice_centred"),
+        ("float64", "float64", "double_double"),
+    ],
+)
+def test_errors_name_the_bound_and_the_oracle(dtype: str, statistics: str, oracle: str) -> None:
+    found = measured(*comb(dtype))
+    named = found.algorithm, found.reduction, found.accumulate_dtype, found.oracle
+    assert named == ("two_pass", "tree", statistics, oracle)
     # an enumeration of implementations would make readers of a record import torch
     assert {type(found.algorithm), type(found.reduction)} == {str}
-
-
-# --- nothing to compare --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0)])
 def test_empty_outputs_are_right(shape: tuple[int, int], dtype: str, direction: Direction) -> None:
-    case = Case(
-        implementation="two_pass", shape=shape, dtype=dtype, param_dtype=dtype, direction=direction
-    )
-    inputs = make_inputs(case)
-    zeros = [torch.zeros_like(inputs.x)] * 2
-    columns = [torch.zeros(shape[1], dtype=inputs.x.dtype)] * 2
-    backward = direction is Direction.BACKWARD
-    outputs = Outputs(*zeros, *columns) if backward else Outputs(zeros[0])
-    errors = measure(outputs, inputs, case)
+    case = Case(implementation="", shape=shape, dtype=dtype, param_dtype=dtype, direction=direction)
+    x = make_inputs(case).x
+    columns = torch.zeros(shape[1], dtype=x.dtype)
+    outputs = Outputs(x) if direction is Direction.FORWARD else Outputs(x, x, columns, columns)
+    errors = measured(case, make_inputs(case), outputs)
     assert verdict_of(errors, case, error_bound_of(TWO_PASS, case)) == (Status.OK, "")
-    for found in errors.outputs:
-        of_rows = found.output in {"y", "dx"}
-        assert found.elements == (0 if of_rows else shape[1])
-        assert isfinite(found.scaled_max_ulp)
-        assert found.scaled_mean_ulp == 0
+    sizes = [0, 0, shape[1], shape[1]]
+    assert [found.elements for found in errors.outputs] == sizes[: len(errors.outputs)]
+    assert {found.scaled_mean_ulp for found in errors.outputs} == {0}
+    assert all(isfinite(found.scaled_max_ulp) for found in errors.outputs)
 
 
-# === Errors of gradients in small cases whose errors are known
-
-
-ONES = [[1.0] * 4] * 2
-
-
-def backward_outputs(dtype: str = "float32") -> Outputs:
-    """Exact outputs for dy = 1: dx is 0, dweight the sum of y, dbias 2."""
-    of = {"dtype": getattr(torch, dtype)}
-    return Outputs(
-        y=torch.tensor(COMB, **of).sign(),
-        dx=torch.zeros(2, 4, **of),
-        dweight=torch.tensor([2.0, -2.0, 2.0, -2.0], **of),
-        dbias=torch.full((4,), 2.0, **of),
-    )
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_exact_gradients_have_no_error(dtype: str) -> None:
-    case = comb_case(dtype, Direction.BACKWARD)
-    errors = measure(backward_outputs(dtype), comb_inputs(case, dy=ONES), case)
-    assert [output.output for output in errors.outputs] == ["y", "dx", "dweight", "dbias"]
-    assert [output.elements for output in errors.outputs] == [8, 8, 4, 4]
-    assert all(output.scaled_max_ulp == 0 for output in errors.outputs)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("output", "scale"), [("dx", 1), ("dweight", 2), ("dbias", 2)])
-def test_a_gradient_three_ulp_off_is_measured_as_three_ulp(
-    output: str, scale: int, dtype: str
-) -> None:
-    case = comb_case(dtype, Direction.BACKWARD)
-    outputs = backward_outputs(dtype)
-    changed = getattr(outputs, output)
-    changed.view(-1)[0] += 3 * scale * torch.finfo(changed.dtype).eps
-    errors = {row.output: row for row in measure(outputs, comb_inputs(case, dy=ONES), case).outputs}
-    assert errors[output].scaled_max_ulp == 3
-    assert all(
-        output_errors.scaled_max_ulp == 0
-        for name, output_errors in errors.items()
-        if name != output
-    )
-
-
-@pytest.mark.parametrize("output", ["dx", "dweight", "dbias"])
-def test_a_gradient_that_is_nan_is_infinitely_wrong(output: str) -> None:
-    case = comb_case(direction=Direction.BACKWARD)
-    outputs = backward_outputs()
-    getattr(outputs, output).view(-1)[0] = nan
-    for found in measure(outputs, comb_inputs(case, dy=ONES), case).outputs:
-        expected = (1, inf) if found.output == output else (0, 0)
-        assert (found.unexpected_nonfinite, found.bound_ratio) == expected
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_a_column_without_gradient_does_not_hide_a_wrong_one(dtype: str) -> None:
     # where dy is 0 dweight and its bound in float64 are exactly 0, and 0/0 is NaN
-    case = comb_case(dtype, Direction.BACKWARD)
-    inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
-    outputs = backward_outputs(dtype)
+    case, inputs, outputs = comb(dtype)
+    assert inputs.dy is not None
+    inputs.dy[:, 0] = 0
     for gradient in (outputs.dweight, outputs.dbias):
         assert gradient is not None
-        gradient[0] = 0
-        gradient[1] = 77
-    errors = {output.output: output for output in measure(outputs, inputs, case).outputs}
-    for name in ("dweight", "dbias"):
-        assert errors[name].bound_ratio is not None
-        assert not errors[name].bound_ratio <= 1
+        gradient[:2] = torch.tensor([0.0, 77.0])
+    errors = by_output(case, inputs, outputs)
+    assert [errors[name].bound_ratio > 1 for name in ("dweight", "dbias")] == [True, True]
 
 
 def test_a_column_without_gradient_must_be_exactly_zero() -> None:
-    case = comb_case("float64", Direction.BACKWARD)
-    inputs = comb_inputs(case, dy=[[0.0, 1.0, 1.0, 1.0]] * 2)
-    outputs = backward_outputs("float64")
-    errors = {output.output: output for output in measure(outputs, inputs, case).outputs}
-    assert errors["dbias"].bound_ratio == inf  # it says 2 there
+    case, inputs, outputs = comb("float64")
+    assert inputs.dy is not None
+    inputs.dy[:, 0] = 0
+    assert by_output(case, inputs, outputs)["dbias"].bound_ratio == inf  # it says 2 there
+
+
+@pytest.mark.parametrize("missing", [["weight"], ["bias"], ["weight", "bias"]])
+def test_only_gradients_of_existing_parameters_are_compared(missing: list[str]) -> None:
+    case, inputs, outputs = comb(**dict.fromkeys(missing))
+    outputs = replace(outputs, **{f"d{parameter}": None for parameter in missing})
+    found = by_output(case, inputs, outputs)
+    assert [*found] == [name for name in OUTPUTS if name[1:] not in missing]
+    assert {errors.scaled_max_ulp for errors in found.values()} == {0}
 
 
 @pytest.mark.parametrize(
-    ("affine", "expected"),
+    ("computed", "exact", "bound", "ratio", "nonfinite", "vacuous"),
     [
-        (Affine.BOTH, ["y", "dx", "dweight", "dbias"]),
-        (Affine.WEIGHT, ["y", "dx", "dweight"]),
-        (Affine.BIAS, ["y", "dx", "dbias"]),
-        (Affine.NONE, ["y", "dx"]),
+        (inf, 65_000.0, 600.0, 0, 0, 0),  # a value within the bound overflows, too
+        (-inf, -65_000.0, 600.0, 0, 0, 0),
+        (inf, 65_000.0, 400.0, inf, 1, 0),
+        (-inf, 65_000.0, 600.0, inf, 1, 0),
+        (nan, 65_000.0, 600.0, inf, 1, 0),
+        (inf, 1.0, inf, None, 1, 1),
+        (1.5, 1.0, 0.25, 2, 0, 0),
+        (1.0, nan, inf, inf, 0, 0),
     ],
 )
-def test_only_gradients_of_existing_parameters_are_compared(
-    affine: Affine, expected: list[str]
+def test_an_infinity_is_right_where_a_value_within_the_bound_is_beyond_float16(
+    computed: float, exact: float, bound: float, ratio: float | None, nonfinite: int, vacuous: int
 ) -> None:
-    case = replace(comb_case(direction=Direction.BACKWARD), affine=affine)
-    inputs, outputs = comb_inputs(case, dy=ONES), backward_outputs()
-    if "dweight" not in expected:
-        inputs, outputs = replace(inputs, weight=None), replace(outputs, dweight=None)
-    if "dbias" not in expected:
-        inputs, outputs = replace(inputs, bias=None), replace(outputs, dbias=None)
-    found = measure(outputs, inputs, case).outputs
-    assert [row.output for row in found] == expected
-    assert all(row.scaled_max_ulp == 0 for row in found)
+    found = BoundRatio("dx", torch.float16)
+    value, high, low, allowed = torch.tensor([[[computed]], [[exact]], [[0]], [[bound]]]).double()
+    found.add(value, (high, low), allowed)
+    figures = found.bound_ratio, found.unexpected_nonfinite, found.vacuous_elements
+    assert figures == (ratio, nonfinite, vacuous)
 
 
-# === Errors over their bounds: infinities near the end of a dtype's range
+# --- from errors to a verdict --------------------------------------------------------------------
+
+CASE = Case(implementation="two_pass", shape=(2, 64))
+NOTHING = output_errors(bound_ratio=None, vacuous_elements=128, scaled_max_ulp=2.0)
 
 
-def ratio_of(computed: float, exact: float, bound: float) -> BoundRatio:
-    """One element of a float16 output."""
-    ratio = BoundRatio("dx", torch.float16)
-    high, allowed, value = (
-        torch.tensor([[values]], dtype=torch.float64) for values in (exact, bound, computed)
+def judged(*outputs: OutputErrors, condition: float = 1234567.0) -> tuple[Status, str]:
+    errors = Errors(
+        outputs=outputs,
+        condition_max_ratio=condition,
+        algorithm="two_pass",
+        reduction="tree",
+        accumulate_dtype="float32",
+        oracle="double_double",
     )
-    ratio.add(value, (high, torch.zeros((), dtype=torch.float64)), allowed)
-    return ratio
+    return verdict_of(errors, CASE, error_bound_of(TWO_PASS, CASE))
 
 
-@pytest.mark.parametrize(("computed", "exact"), [(inf, 65_000.0), (-inf, -65_000.0)])
-def test_infinity_is_right_where_a_value_within_the_bound_overflows(
-    computed: float, exact: float
-) -> None:
-    ratio = ratio_of(computed, exact, bound=600.0)
-    assert ratio.bound_ratio == 0
-    assert not ratio.unexpected_nonfinite
+def off(ratio: float | None, output: str = "y", vacuous: int = 0) -> OutputErrors:
+    return output_errors(output, bound_ratio=ratio, vacuous_elements=vacuous)
 
 
 @pytest.mark.parametrize(
-    ("computed", "exact", "bound"),
-    [(inf, 65_000.0, 400.0), (-inf, 65_000.0, 600.0), (float("nan"), 65_000.0, 600.0)],
+    ("outputs", "status"),
+    [
+        *(((off(ratio),), Status.OK) for ratio in (0.0, 0.5, 1.0)),
+        *(((off(ratio),), Status.WRONG) for ratio in (1.0000001, 7.0, inf, nan)),
+        ((off(0.5), off(0.5, "dx"), off(2.0, "dbias")), Status.WRONG),
+        ((off(1.5, vacuous=100),), Status.WRONG),  # where there is a bound
+        ((NOTHING, off(1.5, "dx")), Status.WRONG),
+        ((NOTHING,), Status.OUT_OF_GUARANTEE),
+        ((off(0.5, vacuous=1),), Status.OUT_OF_GUARANTEE),
+        ((NOTHING, off(0.5, "dx")), Status.OUT_OF_GUARANTEE),
+    ],
 )
-def test_another_value_that_is_not_finite_is_wrong(
-    computed: float, exact: float, bound: float
+def test_the_worst_output_decides(outputs: tuple[OutputErrors, ...], status: Status) -> None:
+    found, reason = judged(*outputs)
+    assert found is status
+    assert bool(reason) == (status is not Status.OK)
+
+
+def test_the_reason_names_the_outputs_their_errors_and_the_limit() -> None:
+    def wrong(ratio: float, ulp: float = 1.25, output: str = "y", **more: int) -> OutputErrors:
+        figures = {"scaled_max_ulp": ulp, "max_abs": 1e-6, **more}
+        return output_errors(output, bound_ratio=ratio, **figures)
+
+    cases = {
+        "wrong": [wrong(7.25, 31.5)],
+        "two wrong": [wrong(3.0), off(0.5, "dx"), wrong(2.0, output="dweight")],
+        "wrong by twice its size": [wrong(7.0, 2.0**25)],
+        # an ulp of 0 is the smallest number: 1e42 of them say nothing
+        "wrong where y is 0": [wrong(6.68, 1.19e42)],
+        "wrong where dweight is 0": [wrong(6.68, 1.19e42, "dweight")],
+        "wrong and not finite": [wrong(inf, inf, unexpected_nonfinite=5)],
+        "vacuous": [NOTHING],
+        "vacuous, dx the worst": [NOTHING, replace(NOTHING, output="dx", scaled_max_ulp=900.0)],
+        "vacuous and not finite": [
+            replace(NOTHING, scaled_max_ulp=inf, scaled_mean_ulp=None, unexpected_nonfinite=128)
+        ],
+    }
+    lines = [f"{name}: {judged(*outputs)[1]}" for name, outputs in cases.items()]
+    lines.append(f"vacuous by an overflow: {judged(NOTHING, condition=1.03)[1]}")
+    assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "reasons.txt")
+
+
+# --- outputs that are not complete when a call returns -------------------------------------------
+
+
+@every_dtype
+def test_memory_that_was_never_written_is_found(dtype: str) -> None:
+    like = torch.ones(61, 67, dtype=getattr(torch, dtype))
+    fill_free_memory([like])
+    # at most some of them get memory that was free before it was filled
+    new = [Outputs(y=torch.empty_like(like)) for _ in range(9)]
+    said = {incomplete_output(copies_of(outputs), outputs) for outputs in new}
+    assert "y has elements that were never written: it returns uninitialised memory" in said
+
+
+@every_dtype
+@pytest.mark.parametrize("value", [nan, -nan, inf])
+def test_written_values_are_complete_whatever_they_are(dtype: str, value: float) -> None:
+    _, _, outputs = comb(dtype)
+    outputs.y[1, 2] = value
+    assert incomplete_output(copies_of(outputs), outputs) is None
+    outputs.y[1] = (outputs.y[1] - value).amax()  # NaN by arithmetic, as a reduction gives it
+    assert incomplete_output(copies_of(outputs), outputs) is None
+
+
+@every_output
+@pytest.mark.parametrize(("before", "after"), [(1.0, 9.0), (1.0, nan), (nan, 1.0)])
+def test_an_output_that_changes_after_the_call_is_named(
+    output: str, before: float, after: float
 ) -> None:
-    ratio = ratio_of(computed, exact, bound)
-    assert ratio.bound_ratio == inf
-    assert ratio.unexpected_nonfinite == 1
+    _, _, outputs = comb()
+    changing = getattr(outputs, output).view(-1)
+    changing[-1] = before
+    copies = copies_of(outputs)
+    changing[-1] = after
+    said = incomplete_output(copies, outputs) or ""
+    assert said.startswith(f"{output} was still written after the call had returned")
 
 
-def test_an_infinity_without_a_guarantee_is_counted() -> None:
-    ratio = ratio_of(inf, 1.0, bound=inf)
-    assert ratio.bound_ratio is None
-    assert (ratio.unexpected_nonfinite, ratio.vacuous_elements) == (1, 1)
+def test_copies_record_no_graph_and_leave_out_what_is_none() -> None:
+    copies = copies_of(Outputs(y=torch.ones(2, 3, requires_grad=True) * 2))
+    assert not copies.y.requires_grad
+    assert (copies.dx, copies.dweight, copies.dbias) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        (torch.tensor([1.0, nan]), torch.tensor([1.0, nan]), True),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), False),
+        (torch.ones(3, 2).t(), torch.ones(2, 3), True),
+        (torch.ones(1, 9)[:, ::9], torch.ones(1, 1), True),  # a stride that no element takes
+        (torch.tensor([2 - 3j]).conj().imag, torch.tensor([3.0]), True),  # negated
+        (torch.empty(0, 4), torch.empty(0, 4), True),
+    ],
+)
+def test_bits_are_those_of_the_values_in_order(one: Tensor, other: Tensor, is_equal: bool) -> None:
+    assert torch.equal(bits_of(one), bits_of(other)) is is_equal
