@@ -19,7 +19,7 @@ from factories.known_functions import CASE
 import implementations
 from harness.cases import make_inputs
 from harness.cli.pytest_sweep import SweepTests, time_with
-from harness.records import Case, Direction, Record, Refusal, Status
+from harness.records import Case, Direction, Record, Status
 from harness.store import read
 
 SUBJECTS = """
@@ -241,6 +241,11 @@ def test_without_the_option_nothing_is_added_and_nothing_imported(
         ("--layernorm-sweep cii", "no preset named 'cii'"),
         ("--layernorm-implementation native", "--layernorm-sweep quick"),
         ("--layernorm-sweep ci -p no:benchmark", "needs pytest-benchmark"),
+        ("--layernorm-sweep ci ci::native/x", "no case ci::native/x"),
+        (
+            "--layernorm-sweep ci --layernorm-device tpu",
+            "--layernorm-device: no device named 'tpu'",
+        ),
     ],
 )
 def test_wrong_use_is_one_line_and_no_test(tmp_path: Path, arguments: str, fact: str) -> None:
@@ -248,19 +253,3 @@ def test_wrong_use_is_one_line_and_no_test(tmp_path: Path, arguments: str, fact:
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert fact in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
-
-
-@pytest.mark.parametrize(
-    ("axes", "node_ids", "fact"),
-    [
-        ({"implementations": ("nativ",)}, [], "no implementation named 'nativ'"),
-        ({"devices": ("tpu",)}, [], "--layernorm-device: no device named 'tpu'"),
-        ({}, ["ci::native/x"], "no case ci::native/x"),
-    ],
-)
-def test_a_sweep_that_cannot_be_planned_is_refused(
-    tmp_path: Path, axes: dict[str, tuple[str, ...]], node_ids: list[str], fact: str
-) -> None:
-    config, options = config_of(tmp_path, *node_ids), {"devices": "--layernorm-device"}
-    with pytest.raises(Refusal, match=fact):
-        SweepTests(config, "ci", axes, options=options, alone=True)

@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from factories.choice_records import ran, results_of
+from factories.choice_records import ran
 from factories.commanding import answer, call, complaint, write_journal
-from factories.compared_runs import STEADY, failed, make_case, make_record
+from factories.compared_runs import STEADY, failed, make_case, make_record, results_of
 from factories.histories import results_of_commit, runs_of, stored_history
 from factories.results_factory import make_results
 
-from harness.records import Record, Status
+from harness.records import Status
 from harness.store import write
 
-GOLDEN = Path(__file__).parent / "golden"
-NATIVE, QUICK = ran("native", 1.0), ran("one_pass", 0.5)
-INACCURATE, WRONG = (
-    replace(NATIVE, status=status, reason="y is off")
-    for status in (Status.INACCURATE, Status.WRONG)
-)
 RUN = Path("run.parquet")
-WORKLOAD = """
-[[calls]]
-shape = "64x768"
-dtype = "float32"
-direction = "forward"
-count = 24
-"""
-
-
-def store(*records: Record, path: Path = RUN) -> None:
-    write(results_of(records), path)
 
 
 # --- export and choose ---------------------------------------------------------------------------
 
 
 def test_choosing_needs_no_torch() -> None:
-    store(NATIVE, QUICK)
+    write(results_of(ran("native", 1.0), ran("one_pass", 0.5)), RUN)
     code = (
         "import sys; from harness.cli import main; "
         "main(['choose', 'run.parquet'], standalone_mode=False); sys.exit('torch' in sys.modules)"
@@ -53,7 +35,7 @@ def test_choosing_needs_no_torch() -> None:
 @pytest.fixture
 def _exported() -> None:
     timed = make_record(make_case("native"), STEADY), make_record(make_case("two_pass"), (2.0,))
-    store(*timed, failed(make_case(rows=1), Status.WRONG))
+    write(results_of(*timed, failed(make_case(rows=1), Status.WRONG)), RUN)
 
 
 @pytest.mark.usefixtures("_exported")
