@@ -31,7 +31,7 @@ from factories.fake_device import LocalFleet
 from factories.golden import assert_golden
 from factories.histories import results_of_commit, runs_of, stored_history
 
-from harness.records import Estimate, Record, Status, install_extra
+from harness.records import Direction, Estimate, Record, Status, install_extra
 from harness.store import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,6 +71,8 @@ RUNS: dict[str, Sequence[Record]] = {
         *(ran("one_pass", 0.5, error_ulp=9.0), ran("one_pass", **FAR)),
         *(ran("two_pass", 0.2), ran("two_pass", status=Status.WRONG, **FAR)),
     ],
+    "hostile": [ran("a.py:f'); raise SystemExit('", 1.0), ran("native", 1.0, shape=(8, 8))],
+    "training": [NATIVE, ran("one_pass", 0.5, direction=Direction.FORWARD_BACKWARD)],
     # to compare
     "base": BASELINE.records,
     "suspect": run_of(1.0, 1.2, 1.0).records,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
-from factories.commanding import PROGRAM, answer, call, complaint
+from factories.commanding import answer, call, complaint
 
 from harness.verify import MutantResult, SelfTest, verify_in_worker
 
@@ -89,10 +87,11 @@ pytestmark = pytest.mark.usefixtures("worker")
 
 
 def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
-    of: dict[str, str],
+    of: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    targets = (of["wrong"], of["crashing"], of["right"])
+    targets = (of["wrong"], of["crashing"], of["printing"])
     wrong, crashed, right = verdicts("--normalized-dims", "1", *targets, code=1)
+    assert capfd.readouterr().out == ""  # of a target, beside the JSON
     assert (wrong["passed"], crashed["outcome"], right["outcome"]) == (False, "wrong", "right")
     assert wrong["failed"] > 0
     assert wrong["findings"][0]["kind"] == "wrong"
@@ -108,9 +107,8 @@ def test_a_target_that_always_raises_exits_with_3(of: dict[str, str]) -> None:
     assert "Traceback" not in found.output
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_an_interruption_keeps_earlier_verdicts(
-    of: dict[str, str], options: tuple[str, ...], worker: Any, monkeypatch: pytest.MonkeyPatch
+    of: dict[str, str], worker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_worker, verified_targets = worker.call, list[object]()
 
@@ -122,28 +120,12 @@ def test_an_interruption_keeps_earlier_verdicts(
         return call_worker(function, *others)
 
     monkeypatch.setattr(worker, "call", until_the_second)
-    found = verified(of["right"], of["wrong"], *options)
+    found = verified(of["right"], of["wrong"], "--json")
     assert found.exit_code == 130
     assert "1 of 2" in found.stderr.splitlines()[-1]
-    if options:
-        right, wrong = json.loads(found.stdout)
-        assert (right["outcome"], right["ended"]) == ("right", "")
-        assert (wrong["outcome"], wrong["ended"]) == ("not_verified", "was interrupted")
-    else:
-        assert f"{of['right']} is a LayerNorm" in " ".join(found.stdout.split())
-
-
-def test_standard_output_is_only_json_if_a_target_prints(of: dict[str, str]) -> None:
-    options = (*QUICKLY, "--json", "--time-budget", "1.5s", of["printing"])
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "verify", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    (verdict,) = json.loads(found.stdout)
-    assert verdict["target"] == of["printing"]
-    assert "no JSON" not in found.stderr
+    right, wrong = json.loads(found.stdout)
+    assert (right["outcome"], right["ended"]) == ("right", "")
+    assert (wrong["outcome"], wrong["ended"]) == ("not_verified", "was interrupted")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Records become a choice in words: in the terminal, for a workload, on the page, and as code."""
+"""Records become a choice: in the terminal, for a workload, and as code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from factories.choice_records import (
     choices_among,
     failed,
     ran,
-    results_of,
     timed,
     vacuous,
     with_latency,
@@ -33,8 +32,6 @@ from harness.records import (
     Direction,
     MeasurementWarning,
     Mode,
-    NotComparableError,
-    NotMeasuredError,
     Record,
     Status,
     WarningKind,
@@ -43,9 +40,7 @@ from harness.report import (
     Document,
     choices_document,
     evidence_lines,
-    markdown,
     python_lines,
-    tables_of,
     terminal_lines,
     workload_document,
 )
@@ -54,7 +49,6 @@ from harness.selection import Accuracy, Choices, Requirements
 GOLDEN = Path(__file__).parent / "golden"
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
 THERE = {"shape": (16, 512), "distribution": "offset_1e4", "condition": 1e4}
-ELSEWHERE = {"shape": (9, 9), "distribution": "offset_1e6"}
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 NATIVES, QUICKS = timed("native", 1.0), timed("quick", 0.5)
 EXACT = ran("exact", 1.0, error_ulp=0.5, peak_bytes=1024)
@@ -233,49 +227,6 @@ def test_the_choice_for_a_workload_reads_as_in_the_golden_file() -> None:
     assert_golden("\n".join(lines), GOLDEN / "workloads.txt")
 
 
-# --- on the page ---------------------------------------------------------------------------------
-
-
-ON_THE_PAGE = {
-    "the fastest": [*timed("slow", 2.0), *QUICKS, *NATIVES],
-    "a tie, and a wide interval": [
-        *timed("blunt", 0.98, spread=0.03, error_ulp=9.0),
-        *NATIVES,
-        *timed("wide", 1.1, spread=0.5),
-    ],
-    "out of guarantee, as all are": [
-        *QUICKS,
-        *NATIVES,
-        *(vacuous(name, condition=10.0, **ELSEWHERE) for name in ("quick", "native")),
-    ],
-    "another beyond a condition": [
-        *NATIVES,
-        *timed("exact", 1.25),
-        ran("exact", condition=1e6, **ELSEWHERE),
-        vacuous("native", 1e6, **ELSEWHERE),
-    ],
-    "none is eligible": [
-        ran("native", 1.0, status=Status.WRONG),
-        ran("quick", 0.0, interval=(0, 0)),
-    ],
-    "more than a row has room for": [
-        *NATIVES,
-        *(ran(f"bad{number}", 0.5, shape=(4, 8), status=Status.WRONG) for number in range(6)),
-    ],
-}
-
-
-def test_the_rows_of_the_page_read_as_in_the_golden_file() -> None:
-    lines = []
-    for title, records in ON_THE_PAGE.items():
-        table = tables_of([results_of(records)])["choice"]
-        for need in sorted({need for needs in table.row_needs for need in needs} or {0}):
-            (row,) = replace(table, default_need=need).shown_rows
-            shown = markdown([replace(table, rows=(row,), row_needs=(), title="", caption="")])
-            lines += [f"\n{title}, requirement {need}:", *shown.splitlines()[2:3]]
-    assert_golden("\n".join(lines), GOLDEN / "preference.txt")
-
-
 # --- as code that runs ---------------------------------------------------------------------------
 
 
@@ -331,24 +282,6 @@ def test_printed_code_has_another_choice_for_training() -> None:
     scope = run_code(code_for(choices_among(NATIVE, ran("one_pass", 0.5, **TRAINING))))
     names = [name_for(scope, 64, 768, gradient=gradient) for gradient in (False, True)]
     assert names == ["native", "one_pass"]
-
-
-def test_printed_code_names_an_inaccurate_choice_in_a_comment_and_quotes_hostile_names() -> None:
-    admitted = Requirements(accuracy=Accuracy.INACCURATE)
-    records = [replace(NATIVE, status=Status.INACCURATE), ran("two_pass", 2.0, error_ulp=0.5)]
-    code = code_for(choices_among(*records, requirements=admitted))
-    assert "# native for 64x768 float32 cpu forward is inaccurate: y is up to " in code
-    hostile = "a.py:f'); raise SystemExit('"
-    code = code_for(choices_among(ran(hostile, 1.0), ran("native", 1.0, **LARGER)))
-    assert repr(hostile) in code
-    compile(code, "printed", "exec")
-
-
-def test_code_for_no_single_choice_is_refused() -> None:
-    with pytest.raises(NotComparableError, match="give the RUN of one"):
-        code_for(choices_among(*CHOICES["two machines"]))
-    with pytest.raises(NotMeasuredError, match="no candidate is eligible"):
-        code_for(choices_among(replace(NATIVE, status=Status.WRONG)))
 
 
 def test_code_for_a_workload_runs_one_candidate_for_all_or_else_a_table_of_its_calls() -> None:

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from factories.choice_records import SHAPES, failed, ran, results_of, timed
+from factories.choice_records import SHAPES, failed, ran, results_of, timed, vacuous
 from factories.compared_runs import make_case, make_record, with_memory
 from factories.golden import assert_golden
 from factories.histories import URL, commit_of, history_of, runs_of, wavy
@@ -85,6 +85,14 @@ RUN = [
     ran("near", 0.5, status=Status.INACCURATE, reason="y is 22 ulp off", **BACKWARD),
     ran("off", 0.5, status=Status.WRONG, reason="y is 99 ulp off", **BACKWARD),
     ran("unbound", 0.5, status=Status.OUT_OF_GUARANTEE, reason="no bound holds", **BACKWARD),
+    # a tie and a wide interval; out of guarantee, as all are; more than a row has room for
+    *timed("native", 1.0, dtype="float64"),
+    *timed("blunt", 0.98, spread=0.03, error_ulp=9.0, dtype="float64"),
+    *timed("wide", 1.1, spread=0.5, dtype="float64"),
+    *(vacuous(name, 10.0, shape=(9, 9), dtype="float64") for name in ("native", "blunt", "wide")),
+    *timed("native", 1.0, dtype="float16"),
+    *(ran(f"bad{number}", 0.5, shape=(4, 8), status=Status.WRONG, dtype="float16")
+      for number in range(6)),
     # of two failures the simplest case is named, and of reasons that differ in numbers one
     *(ran("native", status=Status.WRONG, reason=f"dx is {rows} ulp off", shape=(rows, 64),
           dtype="bfloat16", **BACKWARD) for rows in (512, 4)),
