@@ -86,13 +86,12 @@ RUN = [
     ran("off", 0.5, status=Status.WRONG, reason="y is 99 ulp off", **BACKWARD),
     ran("unbound", 0.5, status=Status.OUT_OF_GUARANTEE, reason="no bound holds", **BACKWARD),
     # a tie and a wide interval; out of guarantee, as all are; more than a row has room for
-    *timed("native", 1.0, dtype="float64"),
-    *timed("blunt", 0.98, spread=0.03, error_ulp=9.0, dtype="float64"),
-    *timed("wide", 1.1, spread=0.5, dtype="float64"),
+    ran("native", 1.0, dtype="float64"),
+    ran("blunt", 0.98, spread=0.03, error_ulp=9.0, dtype="float64"),
+    ran("wide", 1.1, spread=0.5, dtype="float64"),
     *(vacuous(name, 10.0, shape=(9, 9), dtype="float64") for name in ("native", "blunt", "wide")),
-    *timed("native", 1.0, dtype="float16"),
-    *(ran(f"bad{number}", 0.5, shape=(4, 8), status=Status.WRONG, dtype="float16")
-      for number in range(6)),
+    ran("native", 1.0, dtype="float16"),
+    *(ran(f"bad{number}", 0.5, status=Status.WRONG, dtype="float16") for number in range(6)),
     # of two failures the simplest case is named, and of reasons that differ in numbers one
     *(ran("native", status=Status.WRONG, reason=f"dx is {rows} ulp off", shape=(rows, 64),
           dtype="bfloat16", **BACKWARD) for rows in (512, 4)),
@@ -129,7 +128,7 @@ def test_every_section_is_in_the_navigation_and_says_so_if_it_has_no_data() -> N
 
 def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
     table = tables_of([results_of(RUN)])["speed-cpu-forward"]
-    heats = {row[0].text: row[2].heat for row in table.rows}
+    heats = {row[0].text: row[2].heat for row in table.rows if row[1].text == "float32"}
     wanted = {"native": 0, "twice": 0.5, "half": -0.5, "tenth": -1}
     assert {name: heats[name] for name in wanted} == wanted
 
