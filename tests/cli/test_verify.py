@@ -156,7 +156,8 @@ def test_init_takes_literals_and_strings(of: dict[str, str]) -> None:
 
 
 def test_a_time_budget_leaves_cases_out() -> None:
-    (verdict,) = verdicts("--time-budget", "0.05s", "native")
+    # whether so few cases are enough to tell depends on the machine
+    (verdict,) = json.loads(verified("--json", "--time-budget", "0.05s", "native").stdout)
     assert verdict["left"] > 0
 
 
