@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,13 @@ def test_a_handler_of_any_exception_is_found(clause: str, is_wide: bool) -> None
 @pytest.mark.parametrize("source", ["def f():\n    print('x')\n", "sys.stdout.write('x')\n"])
 def test_a_print_is_found(source: str) -> None:
     assert list(prints(ast.parse(source)))
+
+
+@pytest.mark.parametrize("name", ["harness.cases", "harness.report"])
+def test_every_name_of_a_door_that_imports_late_is_there(name: str) -> None:
+    door = import_module(name)
+    assert len(door.__all__) > 20
+    assert [found for found in door.__all__ if not hasattr(door, found)] == []
 
 
 def test_modules_import_downwards_only() -> None:

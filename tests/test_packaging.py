@@ -48,7 +48,7 @@ def untested(requirements: dict[str, str], pins: Iterable[dict[str, str]]) -> li
     return [
         f"{name}>={bound}"
         for name, bound in requirements.items()
-        if not any(name in each and is_lowest(each[name], bound) for each in kept)
+        if not any(name in pinned and is_lowest(pinned[name], bound) for pinned in kept)
     ]
 
 

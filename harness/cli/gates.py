@@ -30,7 +30,7 @@ from harness.records.text import count
 
 if TYPE_CHECKING:
     from harness.regression import Comparison
-    from harness.report.document import Document
+    from harness.report import Document
     from harness.store import Results
 
 _FORMATS = ("text", "markdown", "json")
@@ -86,8 +86,7 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
     Raises:
         Refusal: the file cannot be written.
     """
-    from harness.report.ci import LIMIT_BYTES
-    from harness.report.document import markdown
+    from harness.report import LIMIT_BYTES, markdown
 
     used = path.stat().st_size if _is_github_summary(path) and path.exists() else 0
     separator = "\n" if used else ""  # a heading begins its line
@@ -158,14 +157,17 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
 
 
 def _print_comparison(comparison: Comparison, form: str) -> None:
-    from harness.report.changes import (
+    from harness.report import (
+        LIMIT_BYTES,
         MOST_ROWS,
         comparison_as_plain,
         document_of_comparison,
         end_of_comparison,
+        json_text,
+        markdown,
+        show,
+        summary_of_comparison,
     )
-    from harness.report.ci import LIMIT_BYTES, summary_of_comparison
-    from harness.report.document import json_text, markdown, show
 
     if form == "json":
         click.echo(json_text(comparison_as_plain(comparison)))
@@ -272,7 +274,7 @@ def _read_finished(path: Path, advice: str) -> Results:
 def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
     from harness.regression import is_steady, passes_left, record_baseline
-    from harness.report.document import Text, show
+    from harness.report import Text, show
     from harness.run import Fleet
 
     command = typed_command()

@@ -92,7 +92,7 @@ def list_(kind: str, as_json: bool) -> None:
     """
     kinds = CATALOGUE if kind == "all" else {kind: CATALOGUE[kind]}
     catalogue = {name: entries() for name, entries in kinds.items()}
-    from harness.report.document import Facts, json_text, show
+    from harness.report import Facts, json_text, show
 
     if as_json:
         click.echo(json_text(catalogue))

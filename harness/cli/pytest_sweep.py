@@ -34,7 +34,7 @@ from harness.records import (
 )
 from harness.records.refusal import Refusal
 from harness.records.text import count
-from harness.report.pytest_benchmark import extra_info_of, machine_info_of
+from harness.report import extra_info_of, machine_info_of
 from harness.run import (
     CaseRunner,
     Judged,

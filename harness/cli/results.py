@@ -40,7 +40,7 @@ from harness.selection import FILTERS, Accuracy
 
 if TYPE_CHECKING:
     from harness.cli.options import Command
-    from harness.report.document import Panel, Table
+    from harness.report import Panel, Table
     from harness.store import Results
 
 _FORMATS = ("table", "markdown", "json", "python")
@@ -91,10 +91,16 @@ def choose(
     Exit code 0: every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing
     was measured. 4: no scenario of RUN matches.
     """
-    from harness.report import choice
-    from harness.report.choice_code import python_lines
-    from harness.report.choice_json import choices_as_json
-    from harness.report.document import json_text, markdown, show
+    from harness.report import (
+        choices_as_json,
+        choices_document,
+        evidence_lines,
+        json_text,
+        markdown,
+        python_lines,
+        show,
+        workload_document,
+    )
     from harness.selection import Requirements, choose_for_workload, find_workload
     from harness.selection import choose as choose_among
 
@@ -107,15 +113,15 @@ def choose(
         ),
     )
     of_workload = choose_for_workload(wanted, found) if wanted else ()
-    evidence = list(choice.evidence_lines(found, [run.name for run in runs]))
+    evidence = list(evidence_lines(found, [run.name for run in runs]))
     if form == "json":
         click.echo(json_text(choices_as_json(found, of_workload, evidence)))
     elif form == "python":
         click.echo("\n".join(python_lines(found, of_workload, [*evidence, *found.notes])))
     else:
-        document = choice.choices_document(found, evidence)
+        document = choices_document(found, evidence)
         if of_workload:
-            document = choice.workload_document(found, of_workload, evidence)
+            document = workload_document(found, of_workload, evidence)
         if form == "markdown":
             click.echo(markdown(document).rstrip())
         else:
@@ -221,8 +227,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
     format can express.
     """
     from harness.regression import refuse_duplicates
-    from harness.report.ci import summary_of_run
-    from harness.report.exports import AS_TEXT
+    from harness.report import AS_TEXT, summary_of_run
 
     if figure and form not in PAGE_FORMATS:
         raise click.UsageError(f"--figure {figure}: goes with --format {', '.join(PAGE_FORMATS)}")
@@ -255,9 +260,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
 
 def _part_of_page(results: Results, form: str, figure: str | None) -> str | bytes | None:
     """Return a figure or tables of the page, or their names; None if it has none."""
-    from harness.report.document import markdown
-    from harness.report.figures import file_of
-    from harness.report.page import drawings_of, tables_of
+    from harness.report import drawings_of, file_of, markdown, tables_of
 
     tables: dict[str, Table] = tables_of([results]) if form == "markdown" else {}
     drawings: dict[str, Panel] = {} if form == "markdown" else drawings_of([results])
@@ -289,7 +292,7 @@ def import_results(benchmark: Path, out: Path) -> None:
     """
     if out.exists():
         raise Refusal(f"{out} exists; choose another --out")
-    from harness.report.pytest_benchmark import import_benchmarks
+    from harness.report import import_benchmarks
     from harness.store import write
 
     results = import_benchmarks(benchmark, typed_command())
@@ -327,8 +330,7 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
     can be read, or no case has the metric.
     """
     from harness.regression import TREND_METRICS, query_history
-    from harness.report.changes import document_of_history, history_as_plain
-    from harness.report.document import json_text, show
+    from harness.report import document_of_history, history_as_plain, json_text, show
 
     found, trend = query_history(folder, TREND_METRICS[metric], pattern=pattern, **wanted)
     if not trend.series:
@@ -356,7 +358,7 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Exit code 0: written. 2: a file cannot be read, or two files have different results of a case
     in one environment. 3: the files hold no record.
     """
-    from harness.report.document import Text, json_text, show
+    from harness.report import Text, json_text, show
     from harness.store import merge as merge_files
 
     run = Run(

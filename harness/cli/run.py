@@ -107,8 +107,7 @@ def run(
     # its process imports torch while the sweep is read
     with _fleet(on) as fleet:
         from harness.cli.terminal import RunProgress
-        from harness.report.document import json_text, show
-        from harness.report.run import document_of_run, run_as_plain
+        from harness.report import document_of_run, json_text, run_as_plain, show
         from harness.run.session import Session, plan, run_session
 
         sweep = choice.load()
@@ -175,7 +174,7 @@ def _fleet(on: str | None) -> AbstractContextManager[Fleet | RayFleet]:
 def _print_plan(planned: Sequence[Planned], sweep: Sweep, *, as_json: bool) -> None:
     """Print the cases that would be measured, and how long sampling them takes at most."""
     from harness.records.text import seconds_text
-    from harness.report.document import json_text
+    from harness.report import json_text
     from harness.run.fleet import TIMINGS
 
     timings = sum(len(TIMINGS.intersection(row.measurements)) for row in planned)
@@ -193,7 +192,7 @@ def _print_failures(
     outcome: SessionOutcome, out: Path, fail_on: tuple[str, ...]
 ) -> ExitCode | None:
     """Print on standard error why the run failed or is incomplete, and return its exit code."""
-    from harness.report.run import statuses_text
+    from harness.report import statuses_text
 
     records, code = outcome.results.records, None
     if outcome.left:

@@ -83,8 +83,7 @@ def verify(
         return
     announce(f"verifying {', '.join(targets)} in {', '.join(options['dtypes'])}")
     from harness.records import Direction
-    from harness.report.document import json_text, show
-    from harness.report.verdict import document_of_verdict, verdict_as_json
+    from harness.report import document_of_verdict, json_text, show, verdict_as_json
     from harness.verify.result import Outcome, VerifyOptions
     from harness.verify.workers import INTERRUPTED, verdicts_of
 
@@ -113,8 +112,7 @@ def verify(
 
 
 def _run_self_test(as_json: bool) -> None:
-    from harness.report.document import json_text, show
-    from harness.report.verdict import document_of_self_test
+    from harness.report import document_of_self_test, json_text, show
     from harness.store import to_plain
     from harness.verify.self_test import run_self_test
 
@@ -155,8 +153,7 @@ def explain(
     """
     if row != "worst" and not row.isdecimal():
         raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
-    from harness.report.document import json_text, show
-    from harness.report.verdict import document_of_explanation
+    from harness.report import document_of_explanation, json_text, show
     from harness.run.fleet import EndedError, Fleet
     from harness.run.session import plan
     from harness.verify.workers import explain_in_worker

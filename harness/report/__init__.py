@@ -1,21 +1,204 @@
-"""The report: one self-contained page from results files alone.
+"""The report: one self-contained page, and documents for a terminal, CI and other tools.
 
 It uses only the records, so that it can be made on any machine, without torch and without the
-device that was measured. The page is imported when it is first used: documents that are printed in
-a terminal need neither matplotlib nor pandas.
+device that was measured. Each name is imported from its module when it is first used: documents
+that are printed in a terminal need neither matplotlib nor pandas.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.report.page import build_page, write_report
+    from harness.report.changes import (
+        MOST_ROWS,
+        comparison_as_plain,
+        document_of_comparison,
+        document_of_history,
+        end_of_comparison,
+        history_as_plain,
+    )
+    from harness.report.choice import choices_document, evidence_lines, workload_document
+    from harness.report.choice_code import python_lines
+    from harness.report.choice_json import choices_as_json
+    from harness.report.ci import (
+        LIMIT_BYTES,
+        annotations_of_comparison,
+        annotations_of_refusal,
+        junit_of_comparison,
+        junit_of_refusal,
+        junit_of_run,
+        summary_of_comparison,
+        summary_of_refusal,
+        summary_of_run,
+    )
+    from harness.report.document import (
+        Cell,
+        Document,
+        Facts,
+        Panel,
+        Table,
+        Text,
+        definitions,
+        json_text,
+        markdown,
+        number,
+        pill,
+        show,
+        terminal_lines,
+    )
+    from harness.report.exports import AS_TEXT, bencher_metrics, csv_table, smaller_is_better
+    from harness.report.figures import file_of
+    from harness.report.page import build_page, drawings_of, tables_of, write_report
+    from harness.report.pytest_benchmark import extra_info_of, import_benchmarks, machine_info_of
+    from harness.report.run import document_of_run, run_as_plain, run_tables, statuses_text
+    from harness.report.verdict import (
+        assert_layer_norm,
+        document_of_explanation,
+        document_of_self_test,
+        document_of_verdict,
+        headline,
+        verdict_as_json,
+    )
 
-__all__ = ["build_page", "write_report"]
+_NAMES = {
+    "changes": (
+        "MOST_ROWS",
+        "comparison_as_plain",
+        "document_of_comparison",
+        "document_of_history",
+        "end_of_comparison",
+        "history_as_plain",
+    ),
+    "choice": (
+        "choices_document",
+        "evidence_lines",
+        "workload_document",
+    ),
+    "choice_code": ("python_lines",),
+    "choice_json": ("choices_as_json",),
+    "ci": (
+        "LIMIT_BYTES",
+        "annotations_of_comparison",
+        "annotations_of_refusal",
+        "junit_of_comparison",
+        "junit_of_refusal",
+        "junit_of_run",
+        "summary_of_comparison",
+        "summary_of_refusal",
+        "summary_of_run",
+    ),
+    "document": (
+        "Cell",
+        "Document",
+        "Facts",
+        "Panel",
+        "Table",
+        "Text",
+        "definitions",
+        "json_text",
+        "markdown",
+        "number",
+        "pill",
+        "show",
+        "terminal_lines",
+    ),
+    "exports": (
+        "AS_TEXT",
+        "bencher_metrics",
+        "csv_table",
+        "smaller_is_better",
+    ),
+    "figures": ("file_of",),
+    "page": (
+        "build_page",
+        "drawings_of",
+        "tables_of",
+        "write_report",
+    ),
+    "pytest_benchmark": (
+        "extra_info_of",
+        "import_benchmarks",
+        "machine_info_of",
+    ),
+    "run": (
+        "document_of_run",
+        "run_as_plain",
+        "run_tables",
+        "statuses_text",
+    ),
+    "verdict": (
+        "assert_layer_norm",
+        "document_of_explanation",
+        "document_of_self_test",
+        "document_of_verdict",
+        "headline",
+        "verdict_as_json",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "AS_TEXT",
+    "LIMIT_BYTES",
+    "MOST_ROWS",
+    "Cell",
+    "Document",
+    "Facts",
+    "Panel",
+    "Table",
+    "Text",
+    "annotations_of_comparison",
+    "annotations_of_refusal",
+    "assert_layer_norm",
+    "bencher_metrics",
+    "build_page",
+    "choices_as_json",
+    "choices_document",
+    "comparison_as_plain",
+    "csv_table",
+    "definitions",
+    "document_of_comparison",
+    "document_of_explanation",
+    "document_of_history",
+    "document_of_run",
+    "document_of_self_test",
+    "document_of_verdict",
+    "drawings_of",
+    "end_of_comparison",
+    "evidence_lines",
+    "extra_info_of",
+    "file_of",
+    "headline",
+    "history_as_plain",
+    "import_benchmarks",
+    "json_text",
+    "junit_of_comparison",
+    "junit_of_refusal",
+    "junit_of_run",
+    "machine_info_of",
+    "markdown",
+    "number",
+    "pill",
+    "python_lines",
+    "run_as_plain",
+    "run_tables",
+    "show",
+    "smaller_is_better",
+    "statuses_text",
+    "summary_of_comparison",
+    "summary_of_refusal",
+    "summary_of_run",
+    "tables_of",
+    "terminal_lines",
+    "verdict_as_json",
+    "workload_document",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from harness.report import page
-
-    return getattr(page, name)
+    return getattr(import_module(f"harness.report.{_MODULE_OF[name]}"), name)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from factories.checked_runs import Install
 from factories.compared_runs import ScriptedFleet
 from factories.fake_device import LocalFleet
 
-from harness.run import fleet as fleet_module
+from harness.run.fleet import Fleet
+
+Install = Callable[[ScriptedFleet], ScriptedFleet]
+"""Gives the command its fleet."""
 
 
 @pytest.fixture(autouse=True)
@@ -22,21 +27,46 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def _use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Return a function that replaces the fleets of all commands."""
+
+    def use(make: Callable[[], Any]) -> None:
+        for module in ("harness.run.fleet", "harness.verify.workers"):
+            monkeypatch.setattr(f"{module}.Fleet", make)
+
+    return use
+
+
 @pytest.fixture(autouse=True)
-def fleet(monkeypatch: pytest.MonkeyPatch) -> LocalFleet:
+def fleet(_use: Callable[[Callable[[], Any]], None]) -> LocalFleet:
     """The fleet of the command: none of its cases leaves this process."""
     made = LocalFleet()
-    monkeypatch.setattr(fleet_module, "Fleet", lambda: made)
+    _use(lambda: made)
     return made
 
 
 @pytest.fixture
-def install(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> Install:
+def install(fleet: LocalFleet, _use: Callable[[Callable[[], Any]], None]) -> Install:
     """Return a function that gives the command its fleet; without it, timing fails the test."""
 
     def give(machine: ScriptedFleet) -> ScriptedFleet:
-        monkeypatch.setattr(fleet_module, "Fleet", lambda: machine)
+        _use(lambda: machine)
         return machine
 
-    monkeypatch.setattr(fleet_module, "Fleet", lambda: pytest.fail("something was timed"))
+    _use(lambda: pytest.fail("something was timed"))
     return give
+
+
+@pytest.fixture(scope="session")
+def _worker() -> Iterator[Fleet]:
+    """One worker process for all tests, replaced if a target ends it."""
+    with Fleet() as real:
+        yield real
+
+
+@pytest.fixture
+def worker(fleet: LocalFleet, _worker: Fleet, _use: Callable[[Callable[[], Any]], None]) -> Fleet:
+    """Give the command a worker process."""
+    _use(lambda: nullcontext(_worker))
+    return _worker

@@ -13,49 +13,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.commanding import PROGRAM, call
-from factories.fake_device import LocalFleet
+from factories.commanding import PROGRAM, answer, call
 from factories.git_repository import LAYER_NORM, Repository
-
-from harness.run import fleet as fleet_module
 
 ROOT = Path(__file__).parents[2]
 TARGET = "kernels/ln.py:layer_norm"
-EXACT = ("--measure", "errors,memory")
-SLOW = "for _ in range(9):\n        wide.square().mean(axes, keepdim=True)\n    y = (wide"
+NEW = "kernels/new.py:layer_norm"
+RAISES = ("y = (wide", "raise ValueError('no')\n    y = (wide")
+SLOW = ("y = (wide", "for _ in range(9):\n        wide.square().mean(axes)\n    y = (wide")
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """A repository with one implementation, in which the command is run."""
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    """A repository with one implementation, in which the command is run.
+
+    No modules of one test are left to the next.
+    """
     made = Repository.at(tmp_path / "mine", {"kernels/ln.py": LAYER_NORM})
+    made.git("tag", "before")
     monkeypatch.chdir(made.path)
-    return made
-
-
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No case leaves this process, and no modules of one test are left to the next."""
-    monkeypatch.setattr(fleet_module, "Fleet", LocalFleet)
     finders = list(sys.meta_path)
-    yield
+    yield made
     sys.meta_path[:] = finders
 
 
-def compared(*more: str, target: str = TARGET, base: str = "HEAD", code: int = 0) -> dict[str, Any]:
-    """Compare with ``base``; return the comparison."""
-    sweep = ("-i", target, "--shape", "8x64")
-    found = call("ab", "--base", base, *sweep, *more, "--json")
-    assert found.exit_code == code, found.output
-    comparison: dict[str, Any] = json.loads(found.stdout)
-    return comparison
+def compared(*more: str, target: str = TARGET, code: int = 0) -> Any:
+    """Compare with the first commit; return the comparison."""
+    options = ("--shape", "8x64", "--measure", "errors,memory")
+    return answer("ab", "--base", "before", "-i", target, *options, *more, code=code)
 
 
-def refused(code: int, *arguments: str) -> str:
-    """Run what is refused; return the line that says why."""
-    found = call("ab", *arguments)
-    assert found.exit_code == code, found.output
-    assert found.stdout == ""
+def refused(code: int, *targets: str) -> str:
+    """Compare with the last commit what is refused; return the line that says why."""
+    given = [word for target in targets for word in ("-i", target)]
+    found = call("ab", "--base", "HEAD", *given, "--shape", "8x64")
+    assert (found.exit_code, found.stdout) == (code, ""), found.output
     assert "Traceback" not in found.stderr
     return found.stderr.splitlines()[-1].removeprefix("layernorm-bench: ")
 
@@ -64,58 +56,54 @@ def refused(code: int, *arguments: str) -> str:
 
 
 def test_an_unchanged_working_copy_passes(repository: Repository) -> None:
-    axes = ("--dtype", "float32,bfloat16", "--direction", "forward,backward")
-    found = compared(*EXACT, *axes)
+    found = compared("--dtype", "float32,bfloat16", "--direction", "forward,backward")
     assert (found["failed"], found["counts"]) == (False, {"unchanged": 4})
-    assert found["baseline"] == f"HEAD ({repository.git('rev-parse', 'HEAD')[:12]})"
+    assert found["baseline"] == f"before ({repository.git('rev-parse', 'HEAD')[:12]})"
     assert len(found["notes"]) == 1
     assert {change["case"]["implementation"] for change in found["changes"]} == {TARGET}
 
 
-PLANTED = {
-    "an extra copy": ("wide = x.float()", "wide = x.clone().float()", "memory"),
-    "N-1": (".square().mean(axes, keepdim=True)", ".var(axes, keepdim=True)", "status"),
-    "an error": ("y = (wide", "raise ValueError('no')\n    y = (wide", "status"),
-    "an error, committed": ("y = (wide", "raise ValueError('no')\n    y = (wide", "status"),
-}
-
-
-@pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_regression_fails(repository: Repository, planted: str) -> None:
-    old, new, metric = PLANTED[planted]
-    repository.git("tag", "before")
-    repository.change("kernels/ln.py", old, new)
-    if "committed" in planted:
+@pytest.mark.parametrize(
+    ("change", "metric", "is_committed"),
+    [
+        (("wide = x.float()", "wide = x.clone().float()"), "memory", False),
+        ((".square().mean(axes, keepdim=True)", ".var(axes, keepdim=True)"), "status", False),
+        (RAISES, "status", False),
+        (RAISES, "status", True),
+    ],
+    ids=["an extra copy", "N-1", "an error", "an error, committed"],
+)
+def test_a_planted_regression_fails(
+    repository: Repository, change: tuple[str, str], metric: str, is_committed: bool
+) -> None:
+    repository.change("kernels/ln.py", *change)
+    if is_committed:
         repository.commit()
-    (change,) = compared(*EXACT, base="before", code=1)["changes"]
-    assert change["kind"] == "regressed"
-    assert metric in change["metric"]
+    (found,) = compared(code=1)["changes"]
+    assert found["kind"] == "regressed"
+    assert metric in found["metric"]
 
 
 def test_three_times_the_time_is_slower_in_five_processes(repository: Repository) -> None:
-    repository.change("kernels/ln.py", "y = (wide", SLOW)
-    sweep = ("-i", TARGET, "--shape", "8x64", "--measure", "latency")
-    found = call("ab", "--base", "HEAD", *sweep)
+    repository.change("kernels/ln.py", *SLOW)
+    found = call("ab", "--base", "HEAD", "-i", TARGET, "--shape", "8x64", "--measure", "latency")
     assert found.exit_code == 1, found.output
     assert "1 slower" in found.stdout
     assert "process 5 of at most 5" in found.stderr.splitlines()[-1]
 
 
-def test_a_path_is_relative_to_the_current_folder(
+def test_a_path_is_relative_to_the_current_folder_and_a_new_function_passes(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(repository.path / "kernels")
-    for target in ("ln.py:layer_norm", f"{repository.path}/kernels/ln.py:layer_norm"):
-        assert compared(*EXACT, target=target)["counts"] == {"unchanged": 1}
-
-
-def test_a_new_function_beside_a_compared_one_passes(repository: Repository) -> None:
     repository.write({"kernels/new.py": LAYER_NORM})
-    found = compared(*EXACT, "-i", "kernels/new.py:layer_norm")
-    assert found["counts"] == {"new": 1, "unchanged": 1}
+    assert compared("-i", NEW)["counts"] == {"new": 1, "unchanged": 1}
+    monkeypatch.chdir(repository.path / "kernels")
+    for target in ("ln.py:layer_norm", f"{repository.path}/{TARGET}"):
+        assert compared(target=target)["counts"] == {"unchanged": 1}
 
 
-def test_cold_latencies_are_not_compared(repository: Repository) -> None:
+@pytest.mark.usefixtures("repository")
+def test_cold_latencies_are_not_compared() -> None:
     assert any("cold" in note for note in compared("--measure", "errors,cold")["notes"])
 
 
@@ -124,7 +112,7 @@ def test_cold_latencies_are_not_compared(repository: Repository) -> None:
 
 def test_functions_of_two_repositories_are_refused(repository: Repository, tmp_path: Path) -> None:
     other = Repository.at(tmp_path / "other", {"ln.py": LAYER_NORM})
-    line = refused(2, "--base", "HEAD", "-i", TARGET, "-i", f"{other.path}/ln.py:layer_norm")
+    line = refused(2, TARGET, f"{other.path}/ln.py:layer_norm")
     assert str(repository.path) in line
     assert str(other.path) in line
 
@@ -135,22 +123,18 @@ def test_a_file_that_cannot_be_imported_is_refused(repository: Repository, side:
     if side == "base":
         repository.commit()
         repository.change("kernels/ln.py", "import torch, gone_for_good", "import torch")
-    line = refused(2, "--base", "HEAD", "-i", TARGET)
+    line = refused(2, TARGET)
     assert line.startswith("-i: " if side == "head" else "HEAD (")
     assert "kernels/ln.py" in line
     assert "No module named 'gone_for_good'" in line
 
 
-def test_nothing_in_common_is_not_comparable(repository: Repository) -> None:
+def test_nothing_in_common_or_nothing_measured_is_refused(repository: Repository) -> None:
     repository.write({"kernels/new.py": LAYER_NORM})
-    line = refused(4, "--base", "HEAD", "-i", "kernels/new.py:layer_norm", "--shape", "8x64")
-    assert "kernels/new.py:layer_norm" in line
-
-
-def test_nothing_measured_is_exit_3(repository: Repository) -> None:
-    repository.change("kernels/ln.py", "y = (wide", "raise ValueError('no')\n    y = (wide")
+    assert NEW in refused(4, NEW)
+    repository.change("kernels/ln.py", *RAISES)
     repository.commit()
-    assert "ValueError: no" in refused(3, "--base", "HEAD", "-i", TARGET, "--shape", "8x64")
+    assert "ValueError: no" in refused(3, TARGET)
 
 
 # --- in processes of its own ---------------------------------------------------------------------
@@ -159,7 +143,7 @@ def test_nothing_measured_is_exit_3(repository: Repository) -> None:
 def spawn(*arguments: str, **more: str) -> subprocess.Popen[str]:
     """Start the command; ``more`` are variables of its environment."""
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "ab", *arguments],
+        [sys.executable, "-c", PROGRAM, "ab", "--base", "HEAD", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -183,17 +167,15 @@ def test_implementations_of_the_package_are_compared_with_their_earlier_selves(
     repository.change(listing, "\n    one_pass,\n", "\n    one_pass,\n    two_pass,\n")
     repository.change(listing, "\n    welford,\n", "\n")
     repository.change("implementations/one_pass.py", ".mean(", ".sum(")
-    arguments = ("--base", "HEAD", "-i", "all", "--shape", "4x8", "--measure", "errors")
     monkeypatch.chdir(repository.path)  # of what can be imported, what lies here comes first
-    done = spawn(*arguments, "--json")
+    done = spawn("-i", "all", "--shape", "4x8", "--measure", "errors", "--json")
     output, errors = done.communicate(timeout=300)
     assert done.returncode == 1, errors
     changes = json.loads(output)["changes"]
     kinds = {change["case"]["implementation"]: change["kind"] for change in changes}
-    assert kinds.pop("two_pass") == "new"
     assert "welford" not in kinds
-    assert kinds.pop("one_pass") == "regressed"
-    assert kinds.pop("native") == "unchanged"
+    expected = {"two_pass": "new", "one_pass": "regressed", "native": "unchanged"}
+    assert {name: kinds[name] for name in expected} == expected
 
 
 def test_when_interrupted_it_leaves_nothing_behind(repository: Repository, tmp_path: Path) -> None:
@@ -203,7 +185,7 @@ def test_when_interrupted_it_leaves_nothing_behind(repository: Repository, tmp_p
         f"import pathlib, time, torch\npathlib.Path({str(imported)!r}).touch()\ntime.sleep(600)"
     )
     repository.change("kernels/ln.py", "import torch", waiting)
-    running = spawn("--base", "HEAD", "-i", TARGET, TMPDIR=str(folder))
+    running = spawn("-i", TARGET, TMPDIR=str(folder))
     deadline = time.monotonic() + 300
     while not imported.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The texts of --help, the command list, and types of arguments."""
+"""The texts of --help, the command list, and what can be typed."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
-from factories.commanding import IS_RECENT, call
+from click.shell_completion import ShellComplete
+from factories.commanding import IS_RECENT, answer, call
 from factories.golden import assert_golden
 
 import implementations
-from harness.cases import (
-    DISTRIBUTIONS,
-    GRAD_OUTPUTS,
-    LAYOUTS,
-    PARAMETERS,
-    Axis,
-    Grid,
-    Sweep,
-    preset_names,
-    sweep_axes,
-)
-from harness.cli import list as list_module
+from harness.cases import NAMED, Axis, Grid, Sweep, preset_names, sweep_axes
 from harness.cli import main
-from harness.cli.options import ASSIGNMENT, DURATION, Words, type_of
-from harness.measure.devices import DEVICES
-from harness.selection.workload import workload_names
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.mark.skipif(not IS_RECENT, reason="click 8.1 writes metavars otherwise")
@@ -36,8 +25,7 @@ from harness.selection.workload import workload_names
 def test_the_help_of_a_command(command: str) -> None:
     found = call(*filter(None, [command]), "--help")
     assert found.exit_code == 0
-    path = Path(__file__).parent / "golden" / f"help_{command or 'main'}.txt"
-    assert_golden(found.stdout, path)
+    assert_golden(found.stdout, GOLDEN / f"help_{command or 'main'}.txt")
 
 
 def test_help_imports_no_slow_package() -> None:
@@ -57,66 +45,59 @@ print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
     assert not slow & set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("axis", sweep_axes(), ids=lambda axis: axis.name)
-def test_the_default_that_help_shows_can_be_typed(axis: Axis) -> None:
-    shown = ",".join(map(axis.text, axis.default))
-    typed = type_of(axis).convert(shown, None, None)
-    assert Sweep().with_axes({axis.key: typed}).grids == (Grid(),)
-
-
-# === The command list
-
-
-NAMES = {
-    "implementations": {each.name for each in implementations.ALL + implementations.PEERS},
-    "presets": set(preset_names()),
-    "workloads": set(workload_names()),
-    "distributions": set(DISTRIBUTIONS),
-    "layouts": set(LAYOUTS),
-    "grad_outputs": set(GRAD_OUTPUTS),
-    "parameters": set(PARAMETERS),
-    "devices": set(DEVICES),
-}
+# --- list ----------------------------------------------------------------------------------------
 
 
 def test_every_name_of_every_kind_is_listed_with_a_description() -> None:
-    found = json.loads(call("list", "--json").stdout)
-    assert {kind: set(entries) for kind, entries in found.items()} == NAMES
+    found = answer("list")
+    names = {kind: set(entries) for kind, entries in found.items()}
     assert all(text for entries in found.values() for text in entries.values())
+    everyone = implementations.ALL + implementations.PEERS
+    assert names["implementations"] == {implementation.name for implementation in everyone}
+    assert names["presets"] == set(preset_names())
+    for axis in ("distribution", "layout", "grad_output", "parameters"):
+        assert names[axis if axis == "parameters" else f"{axis}s"] == set(NAMED[axis])
+    assert names["devices"] == {"cpu", "cuda"}
+    assert "gpt2_xl" in names["workloads"]
+    assert found["implementations"]["triton_welford"].endswith("(CUDA only)")
+    assert "only)" not in found["implementations"]["native"]
 
 
-def test_an_implementation_for_other_devices_than_the_cpu_names_them() -> None:
-    found = json.loads(call("list", "implementations", "--json").stdout)["implementations"]
-    assert found["triton_welford"].endswith("(CUDA only)")
-    assert "only)" not in found["native"]
-
-
-@pytest.mark.parametrize("kind", ["all", "presets"])
-def test_names_and_descriptions_are_in_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_descriptions_are_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     presets = {"ci": "what a CI job runs", "conditioning": "errors"}
     fake = {"presets": lambda: presets, "devices": lambda: {"cpu": "available"}}
-    monkeypatch.setattr(list_module, "CATALOGUE", fake)
-    found = call("list", kind)
-    assert found.exit_code == 0
-    assert_golden(found.stdout, Path(__file__).parent / "golden" / f"list_{kind}.txt")
+    monkeypatch.setattr("harness.cli.list.CATALOGUE", fake)
+    texts = [call("list", kind).stdout for kind in ("all", "presets")]
+    assert_golden("\n".join(texts), GOLDEN / "list.txt")
 
 
-# === Types of command-line arguments
+# --- what can be typed ---------------------------------------------------------------------------
+
+
+def typed(command: str, *arguments: str) -> Any:
+    """Return the values that a command line gives to the parameters of a command."""
+    return main.commands[command].make_context(command, [*arguments]).params
+
+
+@pytest.mark.parametrize("axis", sweep_axes(), ids=lambda axis: axis.name)
+def test_the_default_that_help_shows_can_be_typed(axis: Axis) -> None:
+    shown = ",".join(map(axis.text, axis.default))
+    values = sum(typed("run", axis.option, shown)[axis.key], ())
+    assert Sweep().with_axes({axis.key: values}).grids == (Grid(),)
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"),
-    [("f", ["float32", "float16"]), ("float16,b", ["float16,bfloat16"]), ("x", [])],
+    ("start", "completed"),
+    [("f", {"float16", "float32", "float64"}), ("float16,b", {"float16,bfloat16"}), ("x", set())],
 )
-def test_the_last_of_several_values_is_completed(typed: str, completed: list[str]) -> None:
-    command = click.Command("run")
-    kind = Words(("float32", "bfloat16", "float16"))
-    items = kind.shell_complete(click.Context(command), click.Option(["--dtype"]), typed)
-    assert [item.value for item in items] == completed
+def test_the_last_of_several_values_is_completed(start: str, completed: set[str]) -> None:
+    shell = ShellComplete(main, {}, "layernorm-bench", "")
+    items = shell.get_completions(["verify", "--dtype"], start)
+    assert {item.value for item in items} == completed
 
 
 @pytest.mark.parametrize(
-    ("typed", "assignment"),
+    ("text", "assignment"),
     [
         ("dim=64", ("dim", 64)),
         ("kind=pre", ("kind", "pre")),
@@ -124,12 +105,10 @@ def test_the_last_of_several_values_is_completed(typed: str, completed: list[str
         ("dims = (2, 3)", ("dims", (2, 3))),
     ],
 )
-def test_a_value_that_is_not_a_python_literal_is_text(
-    typed: str, assignment: tuple[str, object]
-) -> None:
-    assert ASSIGNMENT.convert(typed, None, None) == assignment
+def test_a_value_that_is_not_a_python_literal_is_text(text: str, assignment: object) -> None:
+    assert typed("verify", "native", "--init", text)["init"] == (assignment,)
 
 
-def test_a_duration_is_in_seconds() -> None:
-    convert = DURATION.convert
-    assert [convert(text, None, None) for text in ("90s", "10m", "1.5h")] == [90, 600, 5400]
+@pytest.mark.parametrize(("text", "time_s"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
+def test_a_duration_is_in_seconds(text: str, time_s: float) -> None:
+    assert typed("run", "--time-budget", text)["time_budget_s"] == time_s

@@ -1,24 +1,21 @@
-"""The command run: exit codes, files and JSON."""
+"""The command run: exit codes, files, JSON, and the commands that it and the page print."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import Result
-from factories.commanding import ONE, call, complaint
+from factories.commanding import ONE, answer, call, complaint
 from factories.fake_device import LocalFleet
+from factories.golden import assert_golden
 
 from harness.cases import load_preset
-from harness.records import Record
-from harness.run import fleet as fleet_module
-from harness.run.fleet import Fleet, HarnessError
-from harness.store import read
+from harness.records import NotMeasuredError, Status
+from harness.store import read, to_plain
 
 SUBJECTS = """
 import os
@@ -38,6 +35,7 @@ def prints(x, *_):
     os.write(1, b"more noise")
     return x
 """
+RESULTS = Path("mine.parquet")
 
 
 @pytest.fixture(autouse=True)
@@ -54,43 +52,39 @@ def errors_of(targets: str, *more: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("fail_on", "exit_code", "failed_on"),
+    ("fail_on", "failed_on"),
     [
-        ((), 0, []),
-        (("--fail-on", "wrong"), 1, ["mine.py:double"]),
-        (("--fail-on", "out_of_guarantee"), 1, ["one_pass"]),
-        (("--fail-on", "unsupported,out_of_memory"), 0, []),
-        (("--fail-on", "wrong,out_of_guarantee"), 1, ["mine.py:double", "one_pass"]),
-        (("--fail-on", "wrong", "--fail-on", "out_of_guarantee"), 1,
-         ["mine.py:double", "one_pass"]),
+        ("", []),
+        ("--fail-on wrong", ["mine.py:double"]),
+        ("--fail-on out_of_guarantee", ["one_pass"]),
+        ("--fail-on unsupported,out_of_memory", []),
+        ("--fail-on wrong,out_of_guarantee", ["mine.py:double", "one_pass"]),
+        ("--fail-on wrong --fail-on out_of_guarantee", ["mine.py:double", "one_pass"]),
     ],
-)  # fmt: skip
-def test_wrong_results_fail_a_run_only_if_asked(
-    fail_on: tuple[str, ...], exit_code: int, failed_on: list[str]
-) -> None:
-    sweep = ("--shape", "4x64", "--distribution", "offset_1e3", "--measure", "errors")
-    found = call("run", "-i", "mine.py:double,one_pass,recentred", *sweep, *fail_on,
-                 "--out", "mine.parquet", "--json")  # fmt: skip
-    assert found.exit_code == exit_code
+)
+def test_wrong_results_fail_a_run_only_if_asked(fail_on: str, failed_on: list[str]) -> None:
+    sweep = "--shape 4x64 --distribution offset_1e3 --measure errors --out mine.parquet --json"
+    targets = "mine.py:double,one_pass,recentred"
+    found = call("run", "-i", targets, *sweep.split(), *fail_on.split())
+    assert found.exit_code == bool(failed_on)
+    assert ("--fail-on" in found.stderr) == bool(failed_on)
     outcome = json.loads(found.stdout)
     assert outcome["statuses"] == {"wrong": 1, "out_of_guarantee": 1, "ok": 1}
-    assert [each.split("/")[0] for each in outcome["failed_on"]] == failed_on
-    assert [each.split("/")[0] for each in outcome["wrong"]] == ["mine.py:double"]
+    assert [name.split("/")[0] for name in outcome["failed_on"]] == failed_on
+    assert [name.split("/")[0] for name in outcome["wrong"]] == ["mine.py:double"]
     assert outcome["next_command"].startswith("layernorm-bench explain mine.py:double ")
-    assert ("--fail-on" in found.stderr) == bool(exit_code)
 
 
-def test_a_failed_case_fails_the_run() -> None:
+def test_a_failed_case_fails_the_run_and_wrong_results_outrank_it() -> None:
     found = errors_of("native,mine.py:raises", "--json")
     assert found.exit_code == 3
     assert "1 case could not be measured (1 error)" in found.stderr
-    outcome = json.loads(found.stdout)
-    assert [each["status"] for each in outcome["cases"]] == ["ok", "error"]
-    assert outcome["cases"][1]["reason"] == "ValueError: no"
-    assert len(read(Path("mine.parquet")).records) == 2
-
-
-def test_wrong_results_outrank_a_failed_case() -> None:
+    cases = json.loads(found.stdout)["cases"]
+    assert [(case["status"], case["reason"]) for case in cases] == [
+        ("ok", ""), ("error", "ValueError: no"),
+    ]  # fmt: skip
+    assert len(read(RESULTS).records) == 2
+    RESULTS.unlink()
     found = errors_of("mine.py:double,mine.py:raises", "--fail-on", "wrong")
     assert found.exit_code == 1
     error, wrong = found.stderr.splitlines()[-2:]
@@ -118,27 +112,31 @@ def test_a_run_out_of_time_prints_how_to_continue(
     assert "the time budget was spent" in why
 
 
-def test_a_bug_in_the_harness_ends_the_run(
-    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> Iterator[Record]:
-        raise HarnessError("KeyError: 'x'\nthis is a bug in layernorm-bench")
-        yield
+@pytest.mark.parametrize(
+    ("part", "error", "code", "words"),
+    [
+        (
+            "run",
+            NotMeasuredError("KeyError: 'x'\nthis is a bug"),
+            3,
+            "this is a bug",
+        ),
+        ("unresolved", KeyboardInterrupt(), 130, ""),  # before the first case
+        ("run", KeyboardInterrupt(), 130, "interrupted; finished cases are in mine.jsonl"),
+    ],
+    ids=["bug", "early interrupt", "interrupt"],
+)
+def test_a_bug_or_an_interrupt_ends_the_run(
+    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch,
+    part: str, error: BaseException, code: int, words: str,
+) -> None:  # fmt: skip
+    def broken(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(fleet, "run", broken)
+    monkeypatch.setattr(fleet, part, broken)
     found = call("run", *ONE)
-    assert found.exit_code == 3
-    assert "layernorm-bench: this is a bug in layernorm-bench" in found.stderr
-
-
-def test_an_interrupt_before_the_first_case_has_the_code_of_an_interrupt(
-    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(targets: object) -> tuple[str, ...]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fleet, "unresolved", interrupted)
-    assert call("run", *ONE).exit_code == 130
+    assert found.exit_code == code
+    assert words in found.stderr
 
 
 def test_a_shard_without_a_case_measures_nothing() -> None:
@@ -147,38 +145,22 @@ def test_a_shard_without_a_case_measures_nothing() -> None:
         for index in (1, 2)
     ]
     assert sorted(codes) == [0, 3]
-    assert complaint("report", f"part{codes.index(3) + 1}.parquet", code=3)
 
 
 # --- the outcome ---------------------------------------------------------------------------------
 
 
 def test_the_outcome_as_json() -> None:
-    found = json.loads(call("run", *ONE, "--json").stdout)
+    found = answer("run", *ONE)
     assert found.pop("wall_s") > 0
     assert 0 <= found.pop("overhead_ratio") <= 1
-    assert found == {
-        "results": "mine.parquet",
-        "page": None,
-        "measured": 1,
-        "failed": 0,
-        "left": 0,
-        "statuses": {"ok": 1},
-        "answer": ["right in every case: native"],
-        "wrong": [],
-        "fail_on": [],
-        "failed_on": [],
-        "next_command": "layernorm-bench report mine.parquet",
-        "cases": [
-            {"id": "native/forward/2x8/float32/normal", "status": "ok", "reason": ""},
-        ],
-    }
+    assert_golden(json.dumps(found, indent=1), Path(__file__).parent / "golden" / "run_json.txt")
 
 
 def test_results_are_printed_and_progress_is_not_if_quiet() -> None:
     loud = call("run", *ONE)
     assert loud.stderr.startswith("[1/1] ok ")
-    Path("mine.parquet").unlink()
+    RESULTS.unlink()
     quiet = call("run", *ONE, "--quiet")
     assert (loud.exit_code, quiet.exit_code, quiet.stderr) == (0, 0, "")
     assert "results: mine.parquet" in quiet.stdout
@@ -186,74 +168,104 @@ def test_results_are_printed_and_progress_is_not_if_quiet() -> None:
 
 def test_a_dry_run_names_the_cases_and_measures_nothing() -> None:
     shown = call("run", *ONE, "--seed", "0,1", "--dry-run")
-    ids = shown.stdout.splitlines()
-    assert len(ids) == 2
-    assert ids[1] == f"{ids[0]}/seed=1"
+    first, second = shown.stdout.splitlines()
+    assert second == f"{first}/seed=1"
     assert shown.stderr.startswith("2 cases; sampling takes up to ")
-    assert not Path("mine.parquet").exists()
-    as_json = call("run", *ONE, "--dry-run", "--json")
-    assert len(json.loads(as_json.stdout)["cases"]) == 1
+    assert answer("run", *ONE, "--dry-run")["cases"] == [first]
+    assert not RESULTS.exists()
 
 
-@pytest.mark.parametrize(("targets", "code"), [("native", 2), ("native,mine.py:raises", 3)])
-def test_a_page_that_cannot_be_written_costs_the_page_only(targets: str, code: int) -> None:
+def test_a_page_that_cannot_be_written_costs_the_page_only() -> None:
     Path("reports").write_text("no folder")
-    found = errors_of(targets, "--report")
-    assert found.exit_code == code
+    found = errors_of("native", "--report")
+    assert found.exit_code == 2
     assert "results: mine.parquet" in found.stdout
     assert "page:" not in found.stdout
     assert "reports/mine.html: cannot be written: " in found.stderr
     assert "`layernorm-bench report mine.parquet`" in found.stderr
-    Path("mine.parquet").unlink()
-    outcome = json.loads(errors_of(targets, "--report", "--json").stdout)
-    assert (outcome["results"], outcome["page"]) == ("mine.parquet", None)
+    RESULTS.unlink()
+    found = errors_of("native,mine.py:raises", "--report", "--json")
+    assert (found.exit_code, json.loads(found.stdout)["page"]) == (3, None)
+
+
+def test_a_page_is_written_if_asked() -> None:
+    assert "page: reports/mine.html" in errors_of("native", "--report").stdout
+    assert Path("reports/mine.html").exists()
 
 
 # --- which cases ---------------------------------------------------------------------------------
 
 
-def ids(*arguments: str) -> list[str]:
-    return [each["id"] for each in json.loads(call("run", *arguments, "--json").stdout)["cases"]]
-
-
 def test_an_axis_given_twice_or_with_commas_has_all_its_values() -> None:
-    found = ids("-i", "native", "-i", "two_pass,welford", "--shape", "2x8,0x8", "--shape", "4x8",
-                "--measure", "errors")  # fmt: skip
-    assert len(found) == 9
+    sweep = "-i native -i two_pass,welford --shape 2x8,0x8 --shape 4x8 --measure errors"
+    assert len(answer("run", *sweep.split(), "--dry-run")["cases"]) == 9
 
 
 def test_an_axis_replaces_that_of_the_preset() -> None:
     names = {name for grid in load_preset("conditioning").grids for name in grid.distributions}
-    found = ids("--preset", "conditioning", *ONE, "--dtype", "float32", "--mode", "eager")
-    assert {each.split("/")[4] for each in found} == names
-    assert {(each.split("/")[0], each.split("/")[2]) for each in found} == {("native", "2x8")}
+    options = (*ONE, "--dtype", "float32", "--mode", "eager", "--dry-run")
+    words = [
+        name.split("/") for name in answer("run", "--preset", "conditioning", *options)["cases"]
+    ]
+    assert {case[4] for case in words} == names
+    assert {(case[0], case[2]) for case in words} == {("native", "2x8")}
 
 
 def test_results_go_to_a_file_with_the_name_of_the_sweep() -> None:
     Path("mine.toml").write_text(
         '[[grids]]\nimplementations = ["native"]\nshapes = ["2x8"]\nmeasure = ["errors"]\n'
     )
-    path = Path(json.loads(call("run", "--sweep", "mine.toml", "--json").stdout)["results"])
+    path = Path(answer("run", "--sweep", "mine.toml")["results"])
     assert path.parent == Path("results")
     assert path.name.startswith("mine-")
     assert path.exists()
 
 
-# --- with a worker process of its own ------------------------------------------------------------
+# --- the next command ----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Fleet]:
-    with Fleet() as real:
-        yield real
+ODD = (
+    "--shape 3x4x5 --normalized-dims 2 --dtype bfloat16 --param-dtype float32 --layout transposed "
+    "--distribution offset_1e3 --affine bias --eps 1e-12 --seed 7 --measure errors"
+)
+ODDER = f"{ODD} --direction backward --grad-output ones --parameters nan_bias --threads 2"
 
 
 @pytest.fixture
-def _real(worker: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "Fleet", lambda: nullcontext(worker))
+def _odd_folder() -> None:
+    Path("my folder").mkdir()
+    Path("mine.py").rename("my folder/mine.py")
 
 
-@pytest.mark.usefixtures("_real")
+def next_words(name: str, options: str, code: int) -> list[str]:
+    """Return the arguments of the command that a run of one case prints."""
+    target = f"my folder/mine.py:{name}"
+    outcome = answer("run", "-i", target, *options.split(), "--out", "mine.parquet", code=code)
+    program, *words = shlex.split(outcome["next_command"])
+    assert program == "layernorm-bench"
+    return words
+
+
+@pytest.mark.usefixtures("_odd_folder")
+@pytest.mark.parametrize("options", [ODD, ODDER], ids=["odd", "odder"])
+def test_a_case_that_failed_is_run_again_by_itself(options: str) -> None:
+    words = next_words("raises", options, code=3)
+    (record,) = read(RESULTS).records
+    assert call(*words, "--dry-run").stdout == f"{record.case.id}\n"
+
+
+@pytest.mark.usefixtures("_odd_folder")
+def test_a_wrong_case_is_explained() -> None:
+    explained = answer(*next_words("double", ODD, code=0))
+    (record,) = read(RESULTS).records
+    assert (record.status, explained["status"]) == (Status.WRONG, "wrong")
+    assert explained["case"] == json.loads(json.dumps(to_plain(record.case)))
+
+
+# --- with a worker process of its own ------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_crash_costs_its_case_and_no_implementation_prints_into_the_json(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -261,24 +273,13 @@ def test_a_crash_costs_its_case_and_no_implementation_prints_into_the_json(
     found = errors_of(f"{file}:aborts,{file}:prints,native", "--json")
     assert found.exit_code == 3
     cases = json.loads(found.stdout)["cases"]
-    assert [each["status"] for each in cases] == ["crashed", "wrong", "ok"]
+    assert [case["status"] for case in cases] == ["crashed", "wrong", "ok"]
     assert "SIGABRT" in cases[0]["reason"]
     assert "1 case could not be measured (1 crashed)" in found.stderr
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.usefixtures("_real")
-def test_the_command_printed_for_a_wrong_case_works() -> None:
-    found = errors_of(f"native,{Path('mine.py').resolve()}:double")
-    command = found.stdout[found.stdout.rindex("layernorm-bench ") :].replace("\\\n", "")
-    name, *arguments = shlex.split(command)
-    assert (name, arguments[0]) == ("layernorm-bench", "explain")
-    explained = call(*arguments)
-    assert explained.exit_code == 0, explained.stderr
-    assert "mine.py:double" in explained.stdout
-
-
-@pytest.mark.usefixtures("_real")
+@pytest.mark.usefixtures("worker")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_a_missing_device_is_refused_by_the_machine_itself() -> None:
     assert complaint("run", "--device", "cuda").startswith("--device: device 'cuda' cannot be used")

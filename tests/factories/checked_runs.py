@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import Result
 
 from factories.commanding import call
-from factories.compared_runs import HERE, STEADY, ScriptedFleet, make_case, make_record, results_of
+from factories.compared_runs import HERE, STEADY, make_case, make_record, results_of
 from harness.records import Environment
 from harness.store import Results, write
 
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
 BASELINE = results_of(*(make_record(case, STEADY) for case in (ONE, TWO, THREE)))
-GATE = ("check", "run.parquet", "--baseline", "base.parquet")
-Install = Callable[[ScriptedFleet], ScriptedFleet]
-"""Gives the command its fleet."""
 
 
 def run_of(*ratios: float, environment: Environment = HERE) -> Results:
     """Return a run of the baseline's first cases, with these ratios."""
-    return results_of(
-        *(
-            make_record(case, (ratio,), environment=environment)
-            for case, ratio in zip((ONE, TWO, THREE), ratios, strict=False)
-        )
-    )
+    timed = zip((ONE, TWO, THREE), ratios, strict=False)
+    records = (make_record(case, (ratio,), environment=environment) for case, ratio in timed)
+    return results_of(*records)
 
 
 def store(head: Results, baseline: Results = BASELINE) -> None:
@@ -36,7 +29,7 @@ def store(head: Results, baseline: Results = BASELINE) -> None:
 
 
 def gate(*more: str) -> Result:
-    return call(*GATE, *more)
+    return call("check", "run.parquet", "--baseline", "base.parquet", *more)
 
 
 def counts(result: Result) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from inspect import signature
-from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 
@@ -20,7 +21,6 @@ _RUNNER = CliRunner(**({"mix_stderr": False} if _MIXED else {}))
 IS_RECENT = tuple(map(int, version("click").split(".")[:2])) >= (8, 2)
 """Whether click writes help and messages as in the golden files."""
 PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
-
 ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.parquet")
 
 
@@ -29,11 +29,19 @@ def call(*arguments: str) -> Result:
     return _RUNNER.invoke(main, arguments)
 
 
-class Terminal(StringIO):
-    """A stream that claims to be a terminal."""
+def answer(*arguments: str, code: int = 0) -> Any:
+    """Run the command; return the JSON on its standard output."""
+    found = call(*arguments, "--json")
+    assert found.exit_code == code, found.output
+    return json.loads(found.stdout, parse_constant=lambda name: f"{name} is no JSON")
 
-    def isatty(self) -> bool:
-        return True
+
+def complaint(*arguments: str, code: int = 2) -> str:
+    """Run a command that is refused; return the line that says why."""
+    found = call(*arguments)
+    assert (found.exit_code, found.stdout) == (code, ""), found.output
+    (line,) = found.stderr.splitlines()
+    return line.removeprefix("layernorm-bench: ")
 
 
 def write_journal(path: Path, *records: Record, planned: int) -> None:
@@ -41,12 +49,3 @@ def write_journal(path: Path, *records: Record, planned: int) -> None:
     with Journal(path) as journal:
         for entry in (make_run(planned=planned, wall_s=None), make_environment(), *records):
             journal.add(entry)
-
-
-def complaint(*arguments: str, code: int = 2) -> str:
-    """Run a command that is refused; return the line that says why."""
-    found = call(*arguments)
-    assert found.exit_code == code, found.output
-    assert found.stdout == ""
-    (line,) = found.stderr.splitlines()
-    return line.removeprefix("layernorm-bench: ")

@@ -1,98 +1,252 @@
-"""What the page and the data of its script must hold, whatever the results hold."""
+"""Records become a page: its words, its parts, its data, and what it must never hold."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from base64 import b64encode
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from html import escape
+from html import escape, unescape
+from importlib.resources import files
 from math import inf
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
-from factories.results_factory import make_cases, make_record, make_results, make_run
-from factories.small_results import CASE, FAILED, SMALL
+from factories.choice_records import SHAPES, failed, ran, results_of, timed, vacuous
+from factories.compared_runs import make_case, make_record, with_memory
+from factories.golden import assert_golden
+from factories.histories import URL, commit_of, history_of, runs_of, wavy
+from factories.results_factory import make_cases, make_environment
+from factories.small_results import FAILED, SMALL
 
-from harness.cases import NAMED, expand, sweep_axes
-from harness.cli.options import SweepChoice, given_axes
-from harness.cli.run import run
-from harness.records import Affine, Autograd, Case, Direction, Mode, Refusal, Status
-from harness.report import build_page, write_report
-from harness.report.changes import gate_verdicts, how_it_changed
-from harness.report.document import heading, script_json
-from harness.report.frame import gather
-from harness.report.page import SECTIONS
-from harness.report.provenance import case_data, command_rest
+from harness.records import (
+    Direction,
+    MeasurementWarning,
+    Mode,
+    NotMeasuredError,
+    Status,
+    WarningKind,
+)
+from harness.regression import compare_as_stored
+from harness.report import build_page, definitions, drawings_of, file_of, tables_of, write_report
+from harness.report import provenance as provenance_module
 from harness.store import Results
 
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
+GOLDEN = Path(__file__).parent / "golden"
 
 
-def embedded(page: str) -> dict:
+def embedded(page: str) -> dict[str, Any]:
+    """Return what the script of the page is given."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
-    return json.loads(found[1], parse_constant=pytest.fail)
+    data: dict[str, Any] = json.loads(found[1], parse_constant=pytest.fail)
+    return data
 
 
-def markup_of(page: str, name: str) -> str:
-    found = re.search(rf'<section id="{name}".*?</section>', page, re.DOTALL)
-    assert found, f"no section {name}"
-    return found[0]
+def sections_of(page: str) -> dict[str, str]:
+    """Return the markup of each section by its name."""
+    return dict(re.findall(r'<section id="(\w+)"[^>]*>(.*?)</section>', page, re.DOTALL))
 
 
-ON_SOME_PAGES = {how_it_changed, gate_verdicts}
-"""Left out of a page without a history or a baseline."""
-
-# --- sections ------------------------------------------------------------------------------------
-
-
-def test_every_section_is_on_the_page_and_in_its_navigation(page: str) -> None:
-    for section in SECTIONS:
-        if section in ON_SOME_PAGES:
-            assert f"{heading(section)}</" not in page
-            continue
-        assert f">{heading(section)}</h2>" in markup_of(page, section.__name__)
-        assert f'<a href="#{section.__name__}">{heading(section)}</a>' in page
+def text_of(markup: str) -> str:
+    """Return the texts of the markup, a line for each paragraph and row."""
+    plain = re.sub(r"<(svg|script|caption)\b.*?</\1>|<wbr>|</?div>", "", markup, flags=re.DOTALL)
+    plain = re.sub(r"\s*</t[dh]>", " | ", " ".join(plain.replace("<small>", " ").split()))
+    plain = re.sub(r"</?(?:tr|p|h\d|div|li|dt|summary|figcaption)\b[^>]*>", "\n", plain)
+    lines = (" ".join(line.split()) for line in re.sub("<[^>]*>", "", plain).splitlines())
+    return "\n".join(unescape(line) for line in lines if line.strip(" |"))
 
 
-def test_a_section_without_data_is_left_out_or_says_so_and_has_no_figure() -> None:
-    for section in SECTIONS:
-        blocks = section(gather([SMALL]))
-        assert bool(blocks) == (section not in ON_SOME_PAGES), section.__name__
-        assert not [block for block in blocks if block.kind == "figure"]
+# --- its words -----------------------------------------------------------------------------------
+
+
+BACKWARD = {"direction": Direction.BACKWARD}
+NOT_COUNTED = MeasurementWarning(kind=WarningKind.MEMORY_NOT_COUNTED, advice="memory of numpy")
+SPEEDS = [record for name, ratio in (("native", 1.0), ("twice", 0.5), ("half", 2.0))
+          for record in timed(name, ratio, peak_bytes=4096)]  # fmt: skip
+RUN = [
+    *SPEEDS,
+    # operators are counted only of eager calls
+    replace(ran("tenth", 10.0, shape=SHAPES[0], peak_bytes=9), operators=1),
+    replace(ran("native", 1.0, mode=Mode.COMPILED, shape=SHAPES[0], peak_bytes=9), operators=0),
+    replace(ran("hidden", 1.0, shape=SHAPES[0]), warnings=(NOT_COUNTED,)),
+    ran("errors_only", shape=SHAPES[0]),
+    # a status has its symbol, and what is incorrect is a failure
+    ran("native", 1.0, **BACKWARD),
+    ran("again", 0.5, reason="y is 1.5 ulp off: rounded again", **BACKWARD),
+    ran("near", 0.5, status=Status.INACCURATE, reason="y is 22 ulp off", **BACKWARD),
+    ran("off", 0.5, status=Status.WRONG, reason="y is 99 ulp off", **BACKWARD),
+    ran("unbound", 0.5, status=Status.OUT_OF_GUARANTEE, reason="no bound holds", **BACKWARD),
+    # a tie and a wide interval; out of guarantee, as all are; more than a row has room for
+    ran("native", 1.0, dtype="float64"),
+    ran("blunt", 0.98, spread=0.03, error_ulp=9.0, dtype="float64"),
+    ran("wide", 1.1, spread=0.5, dtype="float64"),
+    *(vacuous(name, 10.0, shape=(9, 9), dtype="float64") for name in ("native", "blunt", "wide")),
+    ran("native", 1.0, dtype="float16"),
+    *(ran(f"bad{number}", 0.5, status=Status.WRONG, dtype="float16") for number in range(6)),
+    # of two failures the simplest case is named, and of reasons that differ in numbers one
+    *(ran("native", status=Status.WRONG, reason=f"dx is {rows} ulp off", shape=(rows, 64),
+          dtype="bfloat16", **BACKWARD) for rows in (512, 4)),
+    *(failed("two_pass", Status.OUT_OF_MEMORY, f"float32 wanted {rows}.5 GiB", shape=(rows, 8))
+      for rows in (1, 2, 3)),
+    failed("choosy", Status.UNSUPPORTED, "needs a GPU"),
+    failed("slow", Status.TIMEOUT, "ran past its limit of 60 s"),
+    # a bound for each declared class, and its limit
+    *(make_record(make_case(name, distribution=distribution))
+      for name in ("one_pass", "recentred")
+      for distribution in ("normal", "offset_1e2", "offset_1e4")),
+]  # fmt: skip
+
+
+def test_a_page_reads_as_in_the_golden_file() -> None:
+    page = build_page([results_of(RUN)], files=["results/run.parquet"])
+    assert build_page([results_of(RUN)], files=["results/run.parquet"]) == page
+    head = page.partition("<main")[0].partition("<body")[2]
+    shown = sections_of(page)
+    shown.pop("terms")
+    text = "\n\n".join(text_of(part) for part in (head, *shown.values()))
+    assert_golden(text, GOLDEN / "page.txt")
+
+
+def test_every_section_is_in_the_navigation_and_says_so_if_it_has_no_data() -> None:
+    page = build_page([SMALL])
+    sections = sections_of(page)
+    assert re.findall(r'<a href="#(\w+)">[^<]+</a>', page.partition("<main")[0]) == [*sections]
+    assert len(sections) > 8
+    assert {"how_it_changed", "gate_verdicts"}.isdisjoint(sections)
+    assert 'role="img"' not in page
+    assert min(len(text_of(section).splitlines()) for section in sections.values()) >= 2
+
+
+def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
+    table = tables_of([results_of(RUN)])["speed-cpu-forward"]
+    heats = {row[0].text: row[2].heat for row in table.rows if row[1].text == "float32"}
+    wanted = {"native": 0, "twice": 0.5, "half": -0.5, "tenth": -1}
+    assert {name: heats[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(("name", "symbol"), [("again", ""), ("near", "≈"), ("off", "✕")])
+def test_a_figure_marks_what_is_incorrect(name: str, symbol: str) -> None:
+    drawing = drawings_of([results_of(RUN)])["speed-cpu-backward"].draw
+    assert f">2.00{' ' if symbol else ''}{symbol}<" in file_of(drawing, "svg").decode()
+
+
+def test_the_package_has_the_definitions_of_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^### (.*)\n\n((?:.+\n|\n(?!#))*)", text, re.MULTILINE)
+    link = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+    plain = {
+        heading: " ".join(link.sub(r"\1", body).replace("`", "").replace("*", "").split())
+        for heading, body in entries
+        if heading in definitions()
+    }
+    path = files("harness.report") / "glossary.json"
+    if os.environ.get("WRITE_GOLDEN"):
+        written = json.dumps(plain, indent=1, ensure_ascii=False)
+        Path(str(path)).write_text(f"{written}\n", encoding="utf-8")
+    assert json.loads(path.read_text(encoding="utf-8")) == plain
+    assert len(plain) == len(definitions()) > 0
+
+
+# --- a history, and a baseline -------------------------------------------------------------------
+
+
+def test_a_history_shows_each_change_with_a_link_to_its_commit() -> None:
+    history = history_of(*runs_of(make_case("c_recentred"), wavy((0.7, 8), (0.77, 8))))
+    section = sections_of(build_page([run.results for run in history.latest], history=history))[
+        "how_it_changed"
+    ]
+    assert f'href="{URL}/commit/{commit_of(8)}"' in section
+    assert f"{commit_of(7)[:10]}..{commit_of(8)[:10]}" in section
+    assert section.count("<svg") == 1
+
+
+def test_a_history_without_times_has_no_figure() -> None:
+    untimed = make_record(make_case("c_recentred"))
+    runs = [replace(run, records=(untimed,)) for run in runs_of(untimed.case, (0.7, 0.7))]
+    section = sections_of(build_page(runs[-1:], history=history_of(*runs)))["how_it_changed"]
+    assert "No case has a speed" in section
+    assert "<svg" not in section
+
+
+@pytest.mark.parametrize(("growth", "words"), [(2, "1 case got worse."), (1, "No case got worse")])
+def test_a_regression_against_a_baseline_is_named(growth: int, words: str) -> None:
+    before = [make_record(make_case(name)) for name in ("native", "two_pass")]
+    assert before[1].memory
+    leaking = with_memory(before[1], peak_extra_bytes=growth * before[1].memory.peak_extra_bytes)
+    runs = [results_of(records) for records in (before, [before[0], leaking])]
+    comparison = compare_as_stored(*runs, ("base.parquet", "run.parquet"))
+    section = text_of(sections_of(build_page(runs[1:], comparison=comparison))["gate_verdicts"])
+    assert words in section
+    assert "run.parquet against base.parquet" in section
+    assert (leaking.case.id in section) == (growth > 1)
+    assert before[0].case.id not in section
+
+
+# --- several results files -----------------------------------------------------------------------
+
+
+def column(page: str, name: str) -> list[str]:
+    """Return a column of the table of all cases."""
+    texts = embedded(page)["texts"][name]
+    return [texts["words"][code] for code in texts["codes"]]
+
+
+def test_the_later_of_two_measurements_in_one_environment_counts() -> None:
+    later = replace(FAILED, status=Status.WRONG, reason="worse since")
+    page = build_page([SMALL, replace(SMALL, records=(later,))])
+    assert column(page, "reason") == ["worse since"]
+    assert column(page, "device") == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"cpu": "Another CPU"}, {"git_commit": "f" * 40}], ids=["machine", "revision"]
+)
+def test_two_machines_or_revisions_are_kept_apart(change: dict[str, str]) -> None:
+    both = [make_environment(git_dirty=False), make_environment(**change)]
+    results = [
+        Results(
+            records=(replace(FAILED, environment=own.fingerprint),),
+            runs=(),
+            environments={own.fingerprint: own},
+        )
+        for own in both
+    ]
+    page = build_page(results)
+    assert column(page, "device") == ["cpu, environment A", "cpu, environment B"]
+    assert "Environment B, fingerprint" in page
+    assert next(iter(change.values()))[:10] in page
 
 
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_five_thousand_cases_stay_below_two_megabytes() -> None:
-    results = make_results(5000)
-    assert len(build_page([results]).encode()) < 2_000_000
-    assert json.loads(script_json(case_data(gather([results]))))["count"] == 5000
-
-
-def test_the_page_loads_nothing_and_its_drawings_are_small(page: str) -> None:
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
-    assert policy
-    assert "default-src 'none'" in policy[1]
-    assert not re.search(r"(?:src|href)=\"(?!#)", page)
-    assert "@import" not in page
-    assert not re.search(r"url\((?!#)", page)
+def test_a_page_loads_nothing_runs_its_own_script_alone_and_is_small(page: str) -> None:
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert found
+    policy = dict(word.split(" ", 1) for word in found[1].split("; "))
+    assert (policy["default-src"], policy["style-src"]) == ("'none'", "'unsafe-inline'")
+    assert "http" not in found[1]
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    script_hash = b64encode(sha256(script.encode()).digest()).decode()
+    assert policy["script-src"] == f"'sha256-{script_hash}'"
+    assert not re.search(r"<[^>]* on\w+=|(?:src|href)=\"(?!#)|@import|url\((?!#)", page)
     drawings = re.findall(r"<svg viewBox[^>]*role=\"img\".*?</svg>", page, re.DOTALL)
     assert len(drawings) >= 8
     assert max(map(len, drawings)) < 40_000
+    assert len(page.encode()) < 1_000_000
 
 
 def test_a_report_needs_no_torch() -> None:
-    code = "import sys, harness.report; sys.exit('torch' in sys.modules)"
+    code = "import sys; from harness.report import build_page; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -116,146 +270,36 @@ def test_a_page_can_be_written_to_a_pipe(tmp_path: Path) -> None:
     assert found == [build_page([SMALL])]
 
 
-# --- what the page holds -------------------------------------------------------------------------
-
-
 def test_hostile_texts_are_shown_and_not_run() -> None:
     case = replace(next(make_cases()), implementation=HOSTILE)
     crash = replace(FAILED, case=replace(case, seed=1), status=Status.CRASHED, reason=HOSTILE)
-    records = (crash, make_record(case), make_record(CASE))
-    page = build_page([replace(SMALL, records=records)], title=HOSTILE)
+    page = build_page([replace(SMALL, records=(crash, make_record(case)))], title=HOSTILE)
     assert "<script>alert" not in page
     assert "<b>" not in page.replace('<b aria-hidden="true">', "")
     assert escape(HOSTILE) in page.replace("&#39;", "&#x27;")
-    assert HOSTILE in embedded(page)["texts"]["reason"]["words"]
-
-
-def test_one_implementation_makes_a_page_and_the_same_page_again() -> None:
-    cases = [
-        case
-        for case in make_cases(["cpu"], ["float32"])
-        if case.implementation == "welford" and case.mode is Mode.EAGER
-    ]
-    results = replace(SMALL, records=tuple(map(make_record, cases)))
-    page = build_page([results])
-    assert build_page([results]) == page
-    assert "welford" in markup_of(page, "latency_against_size")
-    assert "welford" in markup_of(page, "error_against_condition")
-
-
-def test_a_run_without_a_record_has_no_page(tmp_path: Path) -> None:
-    path = tmp_path / "empty.html"
-    with pytest.raises(Refusal) as refusal:
-        write_report([Results(records=(), runs=(make_run(),), environments={})], path)
-    assert refusal.value.exit_code == 3
-    assert not path.exists()
-
-
-# === What the page's script is given: columns and commands; and the page's policy
-
-
-PLAIN = Case(implementation="two_pass", shape=(64, 768))
-ODD = Case(
-    implementation="some/where.py:norm",
-    mode=Mode.COMPILED,
-    shape=(2, 3, 4),
-    normalized_dims=2,
-    dtype="bfloat16",
-    param_dtype="float32",
-    distribution="offset_1e3",
-    layout="transposed",
-    direction=Direction.BACKWARD,
-    autograd=Autograd.FROZEN_X,
-    grad_output="ones",
-    affine=Affine.WEIGHT,
-    parameters="ones_weight",
-    eps=1e-12,
-    threads=2,
-    seed=7,
-)
-
-
-@pytest.mark.parametrize("case", [PLAIN, ODD], ids=["plain", "odd"])
-def test_the_command_of_a_case_runs_this_case_alone(case: Case) -> None:
-    record = make_record(case)
-    command = (
-        f"-i {case.implementation} --shape {'x'.join(map(str, case.shape))} --dtype {case.dtype} "
-        f"--distribution {case.distribution} --direction {case.direction} {command_rest(record)}"
-    )
-    given = run.make_context("run", shlex.split(command)).params
-    choice = SweepChoice(given_axes({axis.key: given[axis.key] for axis in sweep_axes()}))
-    planned = expand(
-        choice.load(),
-        implementations={},
-        names=NAMED,
-        devices={"cpu": None},
-    )
-    assert [planned_case.case for planned_case in planned] == [case]
-
-
-# --- more cases than a page can hold --------------------------------------------------------------
-
-
-def test_of_too_many_cases_the_worst_are_shown_and_the_file_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    many = make_results(2000, devices=["cpu"], dtypes=["float32"])
-    found = gather([many])
-    data = case_data(found, most=900)
-    assert data["count"] <= 900
-    assert set(data["texts"]["status"]["words"]) == set(found.cases["status"])
-    few = partial(case_data, most=100)
-    monkeypatch.setattr("harness.report.provenance.case_data", few)
-    page = build_page([many], files=["results/many.parquet"])
-    assert "cases are too many for a page" in page
-    assert "results/many.parquet" in page
-
-
-# --- policy -----------------------------------------------------------------------------------
-
-
-def test_the_policy_allows_the_script_of_the_page_and_nothing_else(page: str) -> None:
-    found = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
-    assert found
-    policy = dict(word.split(" ", 1) for word in found[1].split("; "))
-    assert policy["default-src"] == "'none'"
-    assert policy["style-src"] == "'unsafe-inline'"
-    assert "http" not in found[1]
-    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert (
-        policy["script-src"] == f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
-    )
-    assert not re.search(r"<[^>]* on\w+=", page)
+    assert HOSTILE in column(page, "reason")
 
 
 def test_an_infinite_number_becomes_a_text_and_a_missing_one_null() -> None:
-    record = make_record(CASE)
-    assert record.errors is not None
-    output = replace(record.errors.outputs[0], scaled_max_ulp=inf, bound_ratio=inf)
-    errors = replace(record.errors, outputs=(output,), condition_max_ratio=inf)
-    lost = replace(record, errors=errors, latency=None)
-    data = case_data(gather([replace(SMALL, records=(lost,))]))
-    assert data["numbers"]["error_ulp"] == ["inf"]
-    assert data["numbers"].get("latency_s") is None
-    json.loads(script_json(data), parse_constant=pytest.fail)
+    records = (ran("native", error_ulp=inf), ran("two_pass", 1.0))
+    numbers = embedded(build_page([replace(SMALL, records=records)]))["numbers"]
+    assert numbers["error_ulp"][0] == "inf"
+    assert numbers["latency_s"][0] is None
 
 
-def test_ids_can_be_joined_again_from_the_columns(results: Results) -> None:
-    odd = Case(
-        implementation="some/where.py:norm",
-        mode=Mode.COMPILED,
-        shape=(2, 3, 4),
-        normalized_dims=2,
-        device="cuda",
-        seed=7,
-    )
-    findings = gather([replace(results, records=(make_record(odd), *results.records))])
-    texts = case_data(findings)["texts"]
+def test_a_run_without_a_record_has_no_page(tmp_path: Path) -> None:
+    with pytest.raises(NotMeasuredError):
+        write_report([replace(SMALL, records=())], tmp_path / "empty.html")
+    assert not (tmp_path / "empty.html").exists()
 
-    def word(name: str, row: int) -> str:
-        return texts[name]["words"][texts[name]["codes"][row]]
 
-    axes = ("implementation", "direction", "shape", "dtype", "distribution")
-    for row, record in enumerate(findings.records):
-        parts = [word(name, row).replace("×", "x") for name in axes]
-        assert "/".join(parts) + word("id_rest", row) == record.case.id
+def test_of_too_many_cases_the_worst_are_shown_and_the_file_is_named(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = partial(provenance_module.case_data, most=400)
+    monkeypatch.setattr(provenance_module, "case_data", few)
+    page = build_page([results], files=["results/many.parquet"])
+    assert embedded(page)["count"] <= 400
+    assert set(column(page, "status")) == {str(record.status) for record in results.records}
+    assert "cases are too many for a page" in page
+    assert "results/many.parquet" in page

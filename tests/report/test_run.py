@@ -1,4 +1,4 @@
-"""The table of a finished run, and what follows from it."""
+"""What a finished run prints: its table, its answer, its problems and the next step."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.choice_records import ran, timed
@@ -13,14 +14,16 @@ from factories.figures_factory import make_errors, make_latency, make_memory
 from factories.golden import assert_golden
 from factories.results_factory import make_run
 
-from harness.records import Case, MeasurementWarning, Record, Status, WarningKind
-from harness.report.document import terminal_lines
-from harness.report.run import (
-    answer_lines,
-    document_of_run,
-    problems_of,
-    run_tables,
+from harness.records import (
+    Case,
+    Direction,
+    MeasurementWarning,
+    Mode,
+    Record,
+    Status,
+    WarningKind,
 )
+from harness.report import document_of_run, run_as_plain, terminal_lines
 from harness.run.session import SessionOutcome
 from harness.store import Results
 
@@ -30,81 +33,55 @@ OK = Record(case=CASE, environment="here", status=Status.OK)
 MEASURED = replace(
     OK, errors=make_errors(CASE), latency=make_latency(CASE), memory=make_memory(CASE)
 )
-WARNING = MeasurementWarning(kind=WarningKind.NOISY, advice="close other programs")
-EVERY_STATUS = [
-    replace(OK, case=replace(CASE, implementation=f"of_{status}"), status=status, reason="why")
-    for status in Status
-]
+NOISY = MeasurementWarning(kind=WarningKind.NOISY, advice="close other programs")
+CACHED = MeasurementWarning(kind=WarningKind.CACHED_RESULT, advice="")
 
 
-def ended(status: Status, reason: str = "", name: str = "one_pass", seed: int = 0) -> Record:
+def named(name: str, record: Record = OK, **changes: Any) -> Record:
+    return replace(record, case=replace(record.case, implementation=name), **changes)
+
+
+def ended(status: Status, reason: str = "why", name: str = "one_pass", seed: int = 0) -> Record:
     case = replace(CASE, implementation=name, seed=seed)
     return replace(OK, case=case, status=status, reason=reason)
 
 
-def ended_run(
-    records: Sequence[Record], wall_s: float = 62.3, overhead_ratio: float | None = 0.0614
-) -> SessionOutcome:
+def outcome_of(records: Sequence[Record]) -> SessionOutcome:
     return SessionOutcome(
         results=Results(records=tuple(records), runs=(), environments={}),
         path=Path("results/mine.parquet"),
         left=0,
-        run=make_run(wall_s=wall_s, overhead_ratio=overhead_ratio),
+        run=make_run(wall_s=62.3, overhead_ratio=0.0614),
+        earlier=4,
     )
 
 
-def printed(*records: Record, every: bool = False, width: int = 100) -> str:
-    return "\n".join(line for line, _ in terminal_lines([*run_tables(records, every=every)], width))
+def printed(records: Sequence[Record], width: int = 100, verbose: bool = False) -> str:
+    outcome = outcome_of(records)
+    document = document_of_run(outcome, Path("mine.html"), ("out_of_guarantee",), verbose=verbose)
+    return "\n".join(line for line, _ in terminal_lines(document, width))
 
 
-# --- the table -----------------------------------------------------------------------------------
-
-
-def named(name: str, record: Record = OK) -> Record:
-    return replace(record, case=replace(record.case, implementation=name))
-
-
-def not_finite() -> Record:
-    errors = make_errors(CASE)
-    output = replace(errors.outputs[0], scaled_max_ulp=inf)
-    return named("a[bold]/mine.py:norm", replace(OK, errors=replace(errors, outputs=(output,))))
-
-
-def test_the_table_of_a_run() -> None:
-    records = [
-        MEASURED,
-        named("native", OK),
-        replace(named("two_pass", MEASURED), instructions=12345, status=Status.WRONG),
-        not_finite(),
-    ]
-    texts = {f"{width} columns": printed(*records, width=width) for width in (40, 80, 100)}
-    many = [*[OK] * 38, replace(OK, status=Status.WRONG), *[named("native")] * 2]
-    texts["many cases"] = printed(*many)
-    text = "\n\n".join(f"{title}:\n{table}" for title, table in texts.items())
-    assert_golden(text, GOLDEN / "run_table.txt")
-
-
-# --- below the table -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("verbose", [False, True])
-def test_what_is_printed_below_the_table(verbose: bool) -> None:
-    noisy = replace(OK, warnings=(WARNING,), errors=make_errors(CASE))
-    records = [
-        *[replace(noisy, case=replace(CASE, seed=seed)) for seed in range(3)],
-        *[ended(Status.UNSUPPORTED, "no gradient", name) for name in ("native", "welford")],
-        *[ended(Status.ERROR, "ValueError: no", "raises", seed) for seed in range(3)],
-        *[ended(Status.WRONG, f"y is {seed} ulp off", "mine", seed) for seed in range(4)],
-        ended(Status.WRONG, "y has shape [2, 6], expected [/bold]", "other"),
-    ]
-    outcome = replace(ended_run(records), earlier=4)
-    document = document_of_run(outcome, Path("mine.html"), ("wrong",), verbose=verbose)
-    lines = [line for line, _ in terminal_lines(document, 80)]
-    name = "run_verbose.txt" if verbose else "run.txt"
-    assert_golden("\n".join(lines), GOLDEN / name)
-
-
-ANSWERS: dict[str, Sequence[Record]] = {
+NOT_FINITE = replace(
+    make_errors(CASE), outputs=(replace(make_errors(CASE).outputs[0], scaled_max_ulp=inf),)
+)
+TABLE = [
+    MEASURED,
+    named("native"),
+    named("two_pass", MEASURED, instructions=12345, status=Status.WRONG),
+    named("a[bold]/mine.py:norm", errors=NOT_FINITE),
+]
+LONG = [
+    *[replace(MEASURED, case=replace(CASE, seed=seed), warnings=(NOISY,)) for seed in range(3)],
+    *[ended(Status.UNSUPPORTED, "no gradient", name) for name in ("native", "welford")],
+    *[ended(Status.ERROR, "ValueError: no", "raises", seed) for seed in range(3)],
+    *[ended(Status.WRONG, f"y is {seed} ulp off", "mine", seed) for seed in range(4)],
+    ended(Status.WRONG, "y has shape [2, 6], expected [/bold]", "other"),
+]
+RUNS: dict[str, Sequence[Record]] = {
+    "many cases": [*[OK] * 38, replace(OK, status=Status.WRONG), *[named("native")] * 2],
+    # wrong cases, then failures, then statuses that were asked for
+    "every status": [ended(status, name=f"of_{status}") for status in Status],
     "several timed": [*timed("native", 1.0), *timed("quick", 0.5)],
     "one timed": timed("quick", 0.5),
     "native alone": timed("native", 1.0),
@@ -117,17 +94,68 @@ ANSWERS: dict[str, Sequence[Record]] = {
 }
 
 
-def test_the_answer() -> None:
-    lines = [
-        line
-        for title, records in ANSWERS.items()
-        for line in (f"\n{title}", *answer_lines(ended_run(records)))
-    ]
-    assert_golden("\n".join(lines), GOLDEN / "run_answers.txt")
+def test_a_run_reads_as_in_the_golden_file() -> None:
+    texts = {f"{width} columns": printed(TABLE, width) for width in (40, 80)}
+    texts |= {"long": printed(LONG, 80), "verbose": printed(LONG, 80, verbose=True)}
+    texts |= {title: printed(records) for title, records in RUNS.items()}
+    text = "\n\n".join(f"# {title}\n{lines}" for title, lines in texts.items())
+    assert_golden(text, GOLDEN / "run.txt")
 
 
-def test_problems_are_wrong_cases_then_failures_then_those_asked_for() -> None:
-    expected = [Status.WRONG, Status.CRASHED, Status.TIMEOUT, Status.ERROR]
-    assert [record.status for record in problems_of(EVERY_STATUS)] == expected
-    asked = problems_of(EVERY_STATUS, ("out_of_guarantee", "wrong"))
-    assert [record.status for record in asked] == [*expected, Status.OUT_OF_GUARANTEE]
+# --- the next step -------------------------------------------------------------------------------
+
+
+def off(output: str = "y", status: Status = Status.WRONG, **axes: Any) -> Record:
+    """Return a record in which one output is far off."""
+    case = replace(CASE, **axes)
+    errors = make_errors(case)
+    outputs = tuple(
+        replace(found, bound_ratio=9.0 if found.output == output else 0.5, vacuous_elements=0)
+        for found in errors.outputs
+    )
+    return replace(OK, case=case, status=status, errors=replace(errors, outputs=outputs))
+
+
+def next_command(records: Sequence[Record], page: Path | None = None) -> Any:
+    found = run_as_plain(outcome_of(records), page, ("out_of_guarantee",))["next_command"]
+    return found and str(found).removeprefix("layernorm-bench ")
+
+
+OF_Y = "explain one_pass --shape 64x768 --dtype float32 --distribution normal"
+VERIFY = "verify one_pass --dtype float32 --direction"
+
+
+@pytest.mark.parametrize(
+    ("record", "command"),
+    [
+        (off(), OF_Y),
+        (off(status=Status.OUT_OF_GUARANTEE), OF_Y),
+        (off("dx", direction=Direction.BACKWARD), f"{VERIFY} backward"),
+        (off("dweight", direction=Direction.FORWARD_BACKWARD), f"{VERIFY} backward"),
+        (off(parameters="nan_bias"), f"{VERIFY} forward"),  # explain takes other parameters
+        (off(threads=2), f"{VERIFY} forward"),
+        (replace(off(), errors=None), f"{VERIFY} forward"),  # such as a y of another shape
+        (replace(off(), warnings=(CACHED,)), f"{VERIFY} forward"),
+        (off(mode=Mode.COMPILED), "run -i one_pass --mode compiled"),  # nothing else compiles
+        (ended(Status.CRASHED), "run -i one_pass"),
+        (ended(Status.OUT_OF_MEMORY), "report"),
+    ],
+)
+def test_the_next_step_is_a_look_at_the_first_problem(record: Record, command: str) -> None:
+    found = next_command([ended(Status.UNSUPPORTED), ran("native", 1.0), record])
+    assert found.startswith(command)
+
+
+@pytest.mark.parametrize(
+    ("names", "page", "command"),
+    [
+        (("native", "one_pass"), Path("mine.html"), "choose results/mine.parquet"),
+        (("native",), None, "report results/mine.parquet"),
+        (("native",), Path("mine.html"), None),
+        ((), None, None),
+    ],
+)
+def test_without_a_problem_the_next_step_uses_the_results(
+    names: tuple[str, ...], page: Path | None, command: str | None
+) -> None:
+    assert next_command([ran(name, 1.0) for name in names], page) == command

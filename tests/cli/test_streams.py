@@ -1,0 +1,130 @@
+"""Standard output and standard error: the progress of a run, and streams that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from factories.commanding import ONE, PROGRAM, call
+from factories.compared_runs import STEADY, make_case, make_record, results_of
+
+from harness.cli.terminal import RunProgress
+from harness.store import read, write
+
+EXPORT = ("export", "mine.parquet", "--format", "csv")
+CHOOSE = ("choose", "mine.parquet")
+RECORD = make_record(make_case("native"), STEADY)
+
+
+def shell(line: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with the streams of a line of bash, in which the command is ``"$@"``."""
+    return subprocess.run(
+        ["bash", "-c", line, "bash", sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+# --- streams that cannot be written --------------------------------------------------------------
+
+
+@pytest.fixture
+def _measured() -> None:
+    write(results_of(RECORD), Path("mine.parquet"))
+
+
+@pytest.mark.usefixtures("_measured")
+@pytest.mark.parametrize("arguments", [EXPORT, CHOOSE, ("--help",)])
+def test_a_closed_pipe_and_a_full_disk_have_codes_of_their_own(arguments: tuple[str, ...]) -> None:
+    # the reader is gone before anything is written
+    done = shell('exec 3> >(:); wait $!; "$@" >&3', *arguments)
+    assert (done.returncode, done.stderr) == (128 + 13, "")  # SIGPIPE
+    if Path("/dev/full").exists():
+        done = shell('"$@" > /dev/full', *arguments)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("layernorm-bench: standard output: cannot be written: No space")
+        assert done.returncode == 2
+
+
+def test_a_run_with_closed_streams_succeeds() -> None:
+    done = shell('"$@" >&- 2>&-', "run", *ONE)
+    assert done.returncode == 0
+    assert len(read(Path("mine.parquet")).records) == 1
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_a_closed_stream_does_not_affect_the_other(stream: str) -> None:
+    done = shell(f'"$@" {stream}>&-', "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("version" in done.stdout) == (stream == "2")
+
+
+@pytest.mark.usefixtures("_measured")
+def test_a_character_that_the_terminal_lacks_is_escaped() -> None:
+    done = shell('"$@"', *CHOOSE, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "\\xb5s" in done.stdout
+
+
+def test_a_broken_pipe_within_the_harness_is_not_mistaken_for_a_closed_stream() -> None:
+    script = (
+        "from harness.cli import list, main\n"
+        "def broken(): raise BrokenPipeError(32, 'of a worker')\n"
+        "list.CATALOGUE['presets'] = broken\n"
+        "main(['list', 'presets'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "BrokenPipeError: [Errno 32] of a worker" in done.stderr
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("left_s", "text"), [(0.3, "<1 s"), (1.6, "2 s"), (59.7, "60 s"), (200.2, "3 min 20 s")]
+)
+def test_in_a_pipe_progress_is_a_line_per_case_with_the_time_left(
+    left_s: float, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [0.0, left_s]
+    monkeypatch.setattr("harness.cli.terminal.monotonic", lambda: times.pop(0) if times else 0.0)
+    found = call("run", "-i", "native", "--shape", "2x8,3x8", "--measure", "errors")
+    first, second = found.stderr.splitlines()
+    begin = r"\[1/2\] ok +native/forward/2x8/float32/normal  [\w. ]+ulp in y"
+    assert re.fullmatch(rf"{begin}  \({text} left\)", first)
+    assert second.startswith("[2/2] ok")
+    assert "left" not in second
+
+
+class Terminal(StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_terminal_has_a_bar_and_no_line_per_case_and_its_cursor_again_after_a_failure(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with suppress(ZeroDivisionError), RunProgress(3, stream, quiet=quiet) as progress:
+        progress.expect(2)
+        progress.show(RECORD)
+        progress.show(RECORD)
+        raise ZeroDivisionError
+    shown = stream.getvalue()
+    assert RECORD.case.id not in shown
+    assert shown == "" if quiet else ("2/2" in shown and "\x1b[?25h" in shown)
