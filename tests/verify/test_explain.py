@@ -11,16 +11,11 @@ from torch import Tensor
 
 from harness.cases import make_inputs
 from harness.records import Affine, Case, Status
-from harness.verify import Explanation, Step, explain
+from harness.verify import explain
 from implementations import Implementation, adopt, one_pass, two_pass
 
 CASE = Case(implementation="two_pass", shape=(4, 8))
 STEPS = ["mean", "variance", "rstd", "normalised", "y"]
-
-
-def step(explanation: Explanation, name: str) -> Step:
-    (found,) = (own for own in explanation.steps if own.name == name)
-    return found
 
 
 def near(expected: Any) -> Any:
@@ -80,15 +75,6 @@ def test_a_mistake_shows_in_the_statistic_that_it_is_in(
     found = {own.name for own in statistics if own.computed != pytest.approx(own.exact, rel=1e-3)}
     assert found == wrong
     assert None not in {own.computed for own in statistics}
-
-
-def test_a_wrong_scale_and_a_wrong_shift_show_as_large_as_they_are() -> None:
-    case = replace(CASE, affine=Affine.NONE)
-    rstd = step(explain(changed(lambda y: 2 * y), case), "rstd")
-    assert rstd.computed == near((2 * rstd.exact[0],))
-    shifted = explain(changed(lambda y: y - 0.5), case)
-    mean = step(shifted, "mean")
-    assert mean.computed == near((mean.exact[0] + 0.5 / step(shifted, "rstd").exact[0],))
 
 
 def test_a_step_has_the_shape_of_its_quantity_for_all_of_x() -> None:

@@ -117,10 +117,19 @@ def unbiased(x, normalized_shape, weight, bias, eps):
 """
 
 
-def test_the_example_shows_the_numbers_and_its_command_repeats_them(tmp_path: Path) -> None:
+def test_the_example_shows_the_numbers_and_the_lines_that_reproduce_it_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "mine.py"
     file.write_text(UNBIASED)
-    example = verdict_of(f"{file}:unbiased").example
+    verdict = verdict_of(f"{file}:unbiased")
+    assert verdict.of(Severity.CAUSE)[0].text.startswith("divides the variance by N-1")
+    assert verdict.reproduce is not None
+    exec(verdict.reproduce, {})
+    printed = capsys.readouterr().out
+    assert "Judged(" in printed
+    assert "'wrong'" in printed
+    example = verdict.example
     assert example is not None
     assert (example.shape, example.x, example.weight, example.bias) == ((1, 3), (1, 2, 4), (), ())
     assert example.computed == pytest.approx((-0.872870, -0.218217, 1.091087), abs=1e-5)

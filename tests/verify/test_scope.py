@@ -385,20 +385,12 @@ def test_axes_and_eps_are_found_and_named(
     assert (scope.eps is None) is ("eps" not in fields)
 
 
-@pytest.mark.parametrize(
-    ("target", "dtype", "kind"),
-    [
-        (promoting, "bfloat16", RemarkKind.PROMOTES),
-        (OneSize, "float32", RemarkKind.SEVERAL_AXES_IGNORED),
-    ],
-)
-def test_what_a_user_should_know_of_a_scope_is_a_remark(
-    target: Any, dtype: str, kind: RemarkKind
-) -> None:
-    verdict = verdict_of(target, dtype)
-    assert [own.kind for own in verdict.remarks] == [kind]
-    assert verdict.scope is not None
-    assert verdict.scope.promotes is (kind is RemarkKind.PROMOTES)
+def test_what_a_user_should_know_of_a_scope_is_a_remark() -> None:
+    promotes, ignores = verdict_of(promoting, "bfloat16"), verdict_of(OneSize)
+    assert [own.kind for own in promotes.remarks] == [RemarkKind.PROMOTES]
+    assert [own.kind for own in ignores.remarks] == [RemarkKind.SEVERAL_AXES_IGNORED]
+    assert promotes.scope is not None
+    assert promotes.scope.promotes
 
 
 def test_a_dtype_that_raises_is_no_limit_of_the_others() -> None:
