@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.verify.case_results import Grade
-from harness.verify.cases import planned_cases
+from harness.verify.case_results import Count, Grade
+from harness.verify.cases import PlannedCase, planned_cases
 from harness.verify.example import Example
-from harness.verify.explain import Explanation, Step
+from harness.verify.explain import Explanation, Step, explain
 from harness.verify.result import DTYPES, Outcome, Verdict, VerifyOptions
 from harness.verify.scope import Scope
 from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
@@ -15,16 +15,19 @@ from harness.verify.workers import INTERRUPTED, verdicts_of, verify_in_worker
 __all__ = [
     "DTYPES",
     "INTERRUPTED",
+    "Count",
     "Example",
     "Explanation",
     "Grade",
     "MutantResult",
     "Outcome",
+    "PlannedCase",
     "Scope",
     "SelfTest",
     "Step",
     "Verdict",
     "VerifyOptions",
+    "explain",
     "is_found",
     "planned_cases",
     "run_self_test",

@@ -28,10 +28,15 @@ class Cheat:
     source: str
     run: str | None
     """What ``run`` says; None if its inputs give the cheat no advantage."""
-    verify: str
-    """What ``verify`` says."""
+    verify: str = ""
+    """What ``verify`` says; empty if the same."""
     seen: str = ""
     """Where it was published; empty if nowhere."""
+
+    @property
+    def verified(self) -> str:
+        """What ``verify`` says."""
+        return self.verify or self.run or ""
 
     @property
     def file(self) -> str:

@@ -21,5 +21,5 @@ def table() -> str:
     lines = ["| cheat | run says | verify says | published |", "|---|---|---|---|"]
     for cheat in CHEATS:
         run = cheat.run or "nothing: its inputs give the cheat no advantage"
-        lines.append(f"| {cheat.name} | {run} | {cheat.verify} | {cheat.seen} |")
+        lines.append(f"| {cheat.name} | {run} | {cheat.verified} | {cheat.seen} |")
     return "\n".join(lines)

@@ -54,7 +54,7 @@ def test_verify_names_the_cheat(fleet: Fleet, tmp_path: Path, cheat: Cheat) -> N
     verdict = fleet.call(verify_in_worker, (target, OPTIONS, {}), TIMEOUT_S)
     assert verdict.is_wrong
     said = [finding.text for finding in (*verdict.failures, *verdict.violations)]
-    assert any(cheat.verify in text for text in said), said
+    assert any(cheat.verified in text for text in said), said
 
 
 def test_the_table_of_the_documentation_is_that_of_the_suite() -> None:

@@ -9,7 +9,6 @@ from red_team import compounds
 from red_team.compounds import (
     ORDERS,
     Board,
-    CompoundResult,
     Fate,
     conditions_in,
     draw_cases,
@@ -25,6 +24,7 @@ from implementations import adopt
 
 BACKWARD = Case(implementation="", shape=(6, 40), direction=Direction.BACKWARD)
 SHORT, LONG = BACKWARD, replace(BACKWARD, shape=(6, 2000))
+WITHOUT = replace(LONG, affine="none")
 
 
 def condition(text: str) -> CallCondition:
@@ -36,29 +36,22 @@ def compound(base: str, *trigger: str) -> Mutant:
     return replace(named(base), where=tuple(map(condition, trigger)))
 
 
-def judge(mutant: Mutant, array: list[Case], elsewhere: list[Case]) -> CompoundResult:
+@pytest.mark.parametrize(
+    ("trigger", "array", "elsewhere", "fate", "shown_by"),
+    [
+        (("N > 1024", "x is contiguous"), [SHORT, LONG], [], Fate.FOUND, LONG.id),
+        (("N > 1024",), [SHORT], [LONG], Fate.MISSED, LONG.id),
+        (("N > 1024",), [SHORT], [WITHOUT], Fate.INVISIBLE, ""),
+        (("there is no weight",), [SHORT], [WITHOUT], Fate.INVISIBLE, ""),
+    ],
+)
+def test_the_fate_of_a_compound_is_that_of_the_cases_that_fail(
+    trigger: tuple[str, ...], array: list[Case], elsewhere: list[Case], fate: Fate, shown_by: str
+) -> None:
+    mutant = compound("weight_ignored", *trigger)
     (result,) = judge_compounds([mutant], Board(array), Board(elsewhere)).compounds
-    return result
-
-
-def test_a_compound_that_a_case_fails_is_found() -> None:
-    mutant = compound("weight_ignored", "N > 1024", "x is contiguous")
-    result = judge(mutant, [SHORT, LONG], [])
-    assert (result.fate, result.shown_by) == (Fate.FOUND, LONG.id)
-    assert result.text == "weight_ignored where N > 1024 and x is contiguous"
-
-
-def test_a_compound_that_only_another_valid_case_fails_is_missed() -> None:
-    mutant = compound("weight_ignored", "N > 1024")
-    result = judge(mutant, [SHORT], [LONG])
-    assert (result.fate, result.shown_by) == (Fate.MISSED, LONG.id)
-
-
-@pytest.mark.parametrize("trigger", ["N > 1024", "there is no weight"])
-def test_a_compound_that_no_case_fails_is_invisible(trigger: str) -> None:
-    without = replace(LONG, affine="none")
-    result = judge(compound("weight_ignored", trigger), [SHORT], [without])
-    assert (result.fate, result.shown_by) == (Fate.INVISIBLE, "")
+    assert (result.fate, result.shown_by) == (fate, shown_by)
+    assert result.text == f"weight_ignored where {' and '.join(trigger)}"
 
 
 def test_a_case_that_a_right_layer_norm_fails_finds_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from harness.records import (
     Affine,
@@ -15,9 +16,7 @@ from harness.records import (
     limit,
     remark,
 )
-from harness.verify import Example, Grade, Scope, Verdict
-from harness.verify.case_results import Count
-from harness.verify.cases import PlannedCase
+from harness.verify import Count, Example, Grade, PlannedCase, Scope, Verdict
 
 __all__ = ["EXAMPLES"]
 
@@ -76,6 +75,11 @@ _EXAMPLE = Example(
 )
 
 
+_ALIKE = tuple(replace(_GRADE, dtype=dtype) for dtype in _GRADES)
+_ONE_FAILED = (Count(dtype="float32", ok=200, failed=1),)
+_SHARES = "returns a y that shares the memory of x"
+
+
 def _mistake(text: str, *dtypes: str) -> Finding:
     return Finding("mistake", Severity.CAUSE, text, dtypes or ("float32",))
 
@@ -89,35 +93,39 @@ def _sums(dtype: str, error: str) -> Finding:
     return Finding("column_sums", Severity.INACCURATE, f"{text} keep 0.21", (dtype,))
 
 
+def _right(*findings: Finding, **changes: Any) -> Verdict:
+    return replace(_RIGHT, findings=findings, **changes)
+
+
+def _wrong(*findings: Finding, **changes: Any) -> Verdict:
+    return replace(_WRONG, findings=(_FAILURE, *findings), **changes)
+
+
 _UNBIASED = _mistake("divides the variance by N-1 instead of N")
 _EVERYWHERE = _trigger("wrong at every size, in every layout and mode")
+_NARROW = Scope(
+    declined={
+        "affine": (Affine.BOTH, Affine.NONE, Affine.BIAS),
+        "normalized_axes": (2, 3, 4, 5),
+    },
+    eps=1e-6,
+    has_gradient=False,
+    reasons=("x of 4 or 5 axes (RuntimeError: not this)", "several normalized axes"),
+)
+_FROZEN = ("RuntimeError: x must require a gradient", 12)
+_OF_32 = "takes widths of 32 alone"
+_NO_WEIGHT = "calls without weight or without bias (TypeError: +)"
 
 EXAMPLES: dict[str, Verdict] = {
     "right": _RIGHT,
-    "right with a narrow scope and remarks": replace(
-        _RIGHT,
-        scope=Scope(
-            declined={
-                "affine": (Affine.BOTH, Affine.NONE, Affine.BIAS),
-                "normalized_axes": (2, 3, 4, 5),
-            },
-            eps=1e-6,
-            has_gradient=False,
-            reasons=(
-                "x of 4 or 5 axes (RuntimeError: not this)",
-                "several normalized axes",
-            ),
-        ),
-        findings=(
-            remark(RemarkKind.DEFAULT_EPS, "adds an eps of 1e-06 if none is given"),
-            remark(RemarkKind.MALFORMED_ARGUMENTS, "does not check the shapes of weight and bias"),
-            remark(
-                RemarkKind.SECOND_DERIVATIVE_WRONG, "has a wrong second derivative", ("float32",)
-            ),
-            limit("declined", "a case", "takes widths of 32 alone", cases=2),
-            limit("declined", "another case", "takes widths of 32 alone", cases=7),
-            limit("left_out", "a case", "it would take about 40 s"),
-        ),
+    "right with a narrow scope and remarks": _right(
+        remark(RemarkKind.DEFAULT_EPS, "adds an eps of 1e-06 if none is given"),
+        remark(RemarkKind.MALFORMED_ARGUMENTS, "does not check the shapes of weight and bias"),
+        remark(RemarkKind.SECOND_DERIVATIVE_WRONG, "has a wrong second derivative", ("float32",)),
+        limit("declined", "a case", _OF_32, cases=2),
+        limit("declined", "another case", _OF_32, cases=7),
+        limit("left_out", "a case", "it would take about 40 s"),
+        scope=_NARROW,
     ),
     "right with a grade of every kind": replace(
         _IN_ALL,
@@ -131,36 +139,23 @@ EXAMPLES: dict[str, Verdict] = {
         ),
     ),
     "right, and accurate alike in every dtype": replace(
-        _IN_ALL,
-        grades=tuple(replace(_GRADE, dtype=dtype) for dtype in _GRADES),
-        native_grades=tuple(replace(_GRADE, dtype=dtype) for dtype in _GRADES),
+        _IN_ALL, grades=_ALIKE, native_grades=_ALIKE
     ),
-    "right with more remarks than fit": replace(
-        _RIGHT,
-        findings=tuple(
+    "right with more remarks than fit": _right(
+        *(
             remark(
                 RemarkKind.RAISES, f"raises in {number} cases, such as an x of 1x3 (TypeError: no)"
             )
             for number in range(2, 9)
         ),
     ),
-    "right in one dtype of two": replace(
-        _RIGHT,
+    "right in one dtype of two": _right(
+        limit("raised", "a case", "TypeError: no halves"),
         counts=(*_RIGHT.counts, Count(dtype="float16", declined=250)),
-        findings=(limit("raised", "a case", "TypeError: no halves"),),
     ),
-    "right, but it raises": replace(
-        _RIGHT,
-        findings=(
-            Finding(
-                "autograd",
-                Severity.RAISES,
-                "x is frozen",
-                ("float32",),
-                ("RuntimeError: x must require a gradient", 12),
-            ),
-            Finding("layout", Severity.RAISES, "x is transposed", (), ("ValueError: view", 0)),
-        ),
+    "right, but it raises": _right(
+        Finding("autograd", Severity.RAISES, "x is frozen", ("float32",), _FROZEN),
+        Finding("layout", Severity.RAISES, "x is transposed", (), ("ValueError: view", 0)),
     ),
     "inaccurate in one dtype": replace(
         _IN_ALL,
@@ -173,29 +168,20 @@ EXAMPLES: dict[str, Verdict] = {
         ),
     ),
     "inaccurate in two dtypes": replace(
-        _IN_ALL,
-        findings=(_sums("bfloat16", "21.9"), _sums("float16", "84.6")),
+        _IN_ALL, findings=(_sums("bfloat16", "21.9"), _sums("float16", "84.6"))
     ),
-    "wrong": replace(
-        _WRONG,
-        scope=replace(_ONE_AXIS, reasons=("calls without weight or without bias (TypeError: +)",)),
-        findings=(
-            _FAILURE,
-            _UNBIASED,
-            _EVERYWHERE,
-            remark(RemarkKind.MALFORMED_ARGUMENTS, "does not check the shape of normalized_shape"),
-        ),
+    "wrong": _wrong(
+        _UNBIASED,
+        _EVERYWHERE,
+        remark(RemarkKind.MALFORMED_ARGUMENTS, "does not check the shape of normalized_shape"),
+        scope=replace(_ONE_AXIS, reasons=(_NO_WEIGHT,)),
         example=_EXAMPLE,
     ),
-    "wrong by one of two mistakes, under a trigger": replace(
-        _WRONG,
-        findings=(
-            _FAILURE,
-            _UNBIASED,
-            _mistake("divides by the unbiased standard deviation plus eps"),
-            _mistake("is a third suggestion"),
-            _trigger("wrong where N >= 1025 and x is not contiguous"),
-        ),
+    "wrong by one of two mistakes, under a trigger": _wrong(
+        _UNBIASED,
+        _mistake("divides by the unbiased standard deviation plus eps"),
+        _mistake("is a third suggestion"),
+        _trigger("wrong where N >= 1025 and x is not contiguous"),
         example=replace(
             _EXAMPLE,
             output="dweight",
@@ -212,28 +198,23 @@ EXAMPLES: dict[str, Verdict] = {
         ),
     ),
     "wrong by an unknown mistake": _WRONG,
-    "wrong, inaccurate and right, each in its dtypes": replace(
-        _IN_ALL,
-        counts=(
-            *_IN_ALL.counts[1:],
-            Count(dtype="float32", ok=200, out_of_guarantee=4, failed=65),
-        ),
-        findings=(_FAILURE, _UNBIASED, _EVERYWHERE, _sums("bfloat16", "21.9")),
+    "wrong, inaccurate and right, each in its dtypes": _wrong(
+        _UNBIASED,
+        _EVERYWHERE,
+        _sums("bfloat16", "21.9"),
+        counts=(*_IN_ALL.counts[1:], *_WRONG.counts),
+        grades=_IN_ALL.grades,
     ),
-    "wrong by another mistake in each dtype": replace(
-        _WRONG,
+    "wrong by another mistake in each dtype": _wrong(
+        replace(_FAILURE, text="returned an x", dtypes=("float16",)),
+        _UNBIASED,
+        _mistake("computes float64 in float32", "float64"),
+        _trigger("dx wrong where N >= 1025", "float64"),
         counts=(*_WRONG.counts, Count(dtype="float64", failed=9), Count(dtype="float16", failed=3)),
-        findings=(
-            _FAILURE,
-            replace(_FAILURE, text="returned an x", dtypes=("float16",)),
-            _UNBIASED,
-            _mistake("computes float64 in float32", "float64"),
-            _trigger("dx wrong where N >= 1025", "float64"),
-        ),
     ),
     "wrong over several axes": replace(
         _WRONG,
-        counts=(Count(dtype="float32", ok=200, failed=1),),
+        counts=_ONE_FAILED,
         is_right_on_last_axis=True,
         findings=(
             replace(_FAILURE, evidence=_AXES),
@@ -241,43 +222,29 @@ EXAMPLES: dict[str, Verdict] = {
         ),
     ),
     "wrong: another normalisation": replace(_WRONG, instead="RMSNorm", scope=_ONE_AXIS),
-    "wrong in a contract check alone": replace(
-        _RIGHT,
-        findings=(
-            Finding(
-                "y_shares_no_memory",
-                Severity.WRONG,
-                "returns a y that shares the memory of x",
-                ("float32",),
-            ),
-        ),
+    "wrong in a contract check alone": _right(
+        Finding("y_shares_no_memory", Severity.WRONG, _SHARES, ("float32",)),
     ),
     "wrong by a crash": replace(
-        _WRONG,
-        counts=(Count(dtype="float32", ok=200, failed=1),),
-        findings=(_CRASH,),
-        ended=f"{_CRASH.text}, for the third time",
+        _WRONG, counts=_ONE_FAILED, findings=(_CRASH,), ended=f"{_CRASH.text}, for the third time"
     ),
-    "not verified: every call raises": replace(
-        _RIGHT,
-        scope=None,
-        counts=(Count(dtype="float32"),),
+    "not verified: every call raises": _right(
+        limit("declined", "every call", "needs depth: give --init", cases=0),
         coverage=None,
         grades=(),
-        findings=(limit("declined", "every call", "needs depth: give --init", cases=0),),
+        scope=None,
+        counts=(Count(dtype="float32"),),
     ),
-    "not verified: most cases are declined": replace(
-        _RIGHT,
+    "not verified: most cases are declined": _right(
+        limit("declined", "a case", _OF_32, cases=9),
         counts=(Count(dtype="float32", ok=2, declined=9),),
-        findings=(limit("declined", "a case", "takes widths of 32 alone", cases=9),),
     ),
-    "not verified: it hangs": replace(
-        _RIGHT,
+    "not verified: it hangs": _right(
         left=100,
         coverage=None,
         ended="was not done after 2 s; its last case was norms.py:norm/forward/3x4",
     ),
-    "not verified: a mistake in the harness": replace(
-        _RIGHT, counts=(), coverage=None, ended="could not be judged:\nValueError: so"
+    "not verified: a mistake in the harness": _right(
+        counts=(), coverage=None, ended="could not be judged:\nValueError: so"
     ),
 }

@@ -1,4 +1,4 @@
-"""What is right, inaccurate or wrong: the line between the three, shown by functions.
+"""What is right, inaccurate or wrong, and how accurate: the lines between, shown by functions.
 
 Running sums, sums over the rows in half precision, and statistics in a narrower dtype are
 inaccurate; what is only rounded again is right; a mistake beside any of them is wrong.
@@ -7,35 +7,45 @@ inaccurate; what is only rounded again is right; a mistake beside any of them is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from factories import running_sums
 from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import mutant, target
 from torch import Tensor, nn
 
-from harness.mutants import WRONG
-from harness.numerics.inaccuracy import Inaccuracy
-from harness.records import Case, Direction, Severity, Status
-from harness.run.attempt import Judged, attempt
-from harness.verify import Outcome, Verdict, verify, verify_case
-from implementations import Algorithm, Implementation, Reduction, adopt, implementation
-
-CASE = Case(implementation="target", shape=(3, 1000), distribution="constant")
-# of rows so long that running sums have no finite bound there, and tree sums do
-LONG = replace(CASE, shape=(4, 4097), distribution="offset_1e4")
-OFFSET = replace(CASE, shape=(64, 768), distribution="offset_1e3")
-HALF = replace(
-    CASE,
-    shape=(300, 24),
-    distribution="normal",
-    dtype="bfloat16",
-    param_dtype="bfloat16",
-    direction=Direction.BACKWARD,
+from harness.mutants import RIGHT
+from harness.records import Severity, Status
+from harness.verify import Grade, Outcome, verify, verify_case
+from implementations import (
+    Algorithm,
+    Implementation,
+    Reduction,
+    adopt,
+    implementation,
+    native,
+    one_pass,
+    two_pass,
+    two_pass_input_dtype,
 )
+
+CASE = {"shape": (3, 1000), "distribution": "constant"}
+NORMAL = {"shape": (3, 1000)}
+# of rows so long that running sums have no finite bound there, and tree sums do
+LONG = {"shape": (4, 4097), "distribution": "offset_1e4"}
+OFFSET = {"shape": (64, 768), "distribution": "offset_1e3"}
+DOUBLE = {"dtype": "float64", "param_dtype": "float64"}
+HALF = {
+    "shape": (300, 24),
+    "direction": "backward",
+    "dtype": "bfloat16",
+    "param_dtype": "bfloat16",
+}
 TWO_PASS = {"source": "", "algorithm": Algorithm.TWO_PASS}
+RUNNING_SUMS = implementation(**TWO_PASS, reduction=Reduction.SEQUENTIAL)(running_sums.two_passes)
+IN_TREES = implementation(**TWO_PASS)(running_sums.two_passes)
 
 # torch warns of a variance over one element
 pytestmark = pytest.mark.filterwarnings(
@@ -43,24 +53,9 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def mutant(name: str) -> Implementation:
-    return adopt(next(own for own in WRONG if own.name == name).fresh(), name)
-
-
 def then(change: Callable[[Tensor], Tensor]) -> Implementation:
     """A plain loop whose result is changed."""
-    return adopt(lambda *arguments: change(running_sums.two_passes(*arguments)), "changed")
-
-
-def judged(target: Any, case: Case = CASE, **changes: Any) -> Judged:
-    target = target if isinstance(target, Implementation) else adopt(target, "target")
-    return attempt(target, replace(case, **changes))
-
-
-def quick(monkeypatch: pytest.MonkeyPatch, target: Any) -> Verdict:
-    """Verify on all small cases: running sums exceed the bound of trees in few of them."""
-    use_small_catalogue(monkeypatch, largest=4100, one_in=1)
-    return verify(target, quick=True, dtypes=("float32",), fail_fast=True)
+    return target(lambda *arguments: change(running_sums.two_passes(*arguments)))
 
 
 def in_two_paths(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
@@ -73,64 +68,64 @@ def in_two_paths(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> T
 
 
 @pytest.mark.parametrize(
-    ("target", "case", "status", "kind"),
+    ("function", "case", "status", "kind"),
     [
-        (running_sums.two_passes, CASE, Status.INACCURATE, Inaccuracy.RUNNING_SUMS),
-        (running_sums.two_passes, LONG, Status.INACCURATE, Inaccuracy.RUNNING_SUMS),
-        ("native", HALF, Status.INACCURATE, Inaccuracy.COLUMN_SUMS),
-        (mutant("dbias_summed_in_bfloat16"), HALF, Status.INACCURATE, Inaccuracy.COLUMN_SUMS),
+        (running_sums.two_passes, CASE, Status.INACCURATE, "running_sums"),
+        (running_sums.two_passes, LONG, Status.INACCURATE, "running_sums"),
+        (IN_TREES, CASE, Status.INACCURATE, "running_sums"),
+        (native, HALF, Status.INACCURATE, "column_sums"),
+        (mutant("dbias_summed_in_bfloat16"), HALF, Status.INACCURATE, "column_sums"),
         (
             mutant("everything_in_input_dtype"),
-            replace(HALF, distribution="offset_1e1"),
+            HALF | {"distribution": "offset_1e1"},
             Status.INACCURATE,
-            Inaccuracy.STATISTICS,
+            "statistics",
         ),
-        (
-            mutant("float64_in_float32"),
-            replace(CASE, distribution="normal", dtype="float64", param_dtype="float64"),
-            Status.INACCURATE,
-            Inaccuracy.STATISTICS,
-        ),
-        (in_two_paths, HALF, Status.OK, Inaccuracy.ROUNDED_AGAIN),
-        (mutant("normalised_in_bfloat16"), HALF, Status.OK, Inaccuracy.ROUNDED_AGAIN),
+        (mutant("float64_in_float32"), NORMAL | DOUBLE, Status.INACCURATE, "statistics"),
+        (RUNNING_SUMS, CASE, Status.OK, None),  # it is declared
+        (in_two_paths, HALF, Status.OK, "rounded_again"),
+        (mutant("normalised_in_bfloat16"), HALF, Status.OK, "rounded_again"),
         (mutant("unbiased_variance"), HALF, Status.WRONG, None),
         (mutant("one_pass_clamped"), LONG, Status.WRONG, None),
         (mutant("one_pass_in_disguise"), OFFSET, Status.WRONG, None),
         (
             mutant("one_pass_in_disguise"),
-            replace(OFFSET, distribution="offset_1e2", dtype="float64", param_dtype="float64"),
+            OFFSET | DOUBLE | {"distribution": "offset_1e2"},
             Status.WRONG,
             None,
         ),
         (mutant("dweight_averaged"), HALF, Status.WRONG, None),
+        # counting 4097 elements as 4096 is within the bound of 4097 roundings
+        (mutant("count_in_float16"), {"shape": (3, 4097)}, Status.WRONG, None),
+        (
+            then(lambda y: torch.where(torch.arange(y.shape[-1]) == 0, float("nan"), y)),
+            NORMAL,
+            Status.WRONG,
+            None,
+        ),
+        (then(lambda y: y[:, :0]), NORMAL, Status.WRONG, None),
+        (then(lambda y: y * (1 + 2**-8) + 2**-8), NORMAL, Status.WRONG, None),
     ],
 )
 def test_the_line_between_right_inaccurate_and_wrong(
-    target: Any, case: Case, status: Status, kind: Inaccuracy | None
+    function: Any, case: dict[str, Any], status: Status, kind: str | None
 ) -> None:
-    from implementations import find
-
-    found = judged(find(target) if isinstance(target, str) else target, case)
-    strictest = {*found.explained_by.values()}
+    found = verify_case(function, **case)
+    strictest = {*map(str, found.explained_by.values())}
     assert found.status is status, found.reason
     assert kind in strictest if kind else not strictest
     assert bool(found.reason) is (status is not Status.OK or kind is not None)
 
 
 def test_a_plain_running_sum_is_inaccurate(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = quick(monkeypatch, running_sums.two_passes)
+    # on all small cases: running sums exceed the bound of trees in few of them
+    use_small_catalogue(monkeypatch, largest=4100, one_in=1, contract=False)
+    plain = running_sums.two_passes
+    verdict = verify(plain, quick=True, dtypes=("float32",), fail_fast=True)
     assert verdict.outcome is Outcome.INACCURATE
     assert verdict.failures == ()
     (finding,) = verdict.of(Severity.INACCURATE)
-    assert (finding.kind, finding.dtypes) == (Inaccuracy.RUNNING_SUMS, ("float32",))
-    assert verdict.cases == sum(own.answered for own in verdict.counts)
-
-
-def test_declared_running_sums_are_right() -> None:
-    declared = implementation(**TWO_PASS, reduction=Reduction.SEQUENTIAL)(running_sums.two_passes)
-    assert judged(declared).status is Status.OK
-    in_trees = implementation(**TWO_PASS)(running_sums.two_passes)
-    assert judged(in_trees).status is Status.INACCURATE
+    assert (finding.kind, finding.dtypes) == ("running_sums", ("float32",))
 
 
 def test_a_module_class_can_declare() -> None:
@@ -141,21 +136,63 @@ def test_a_module_class_can_declare() -> None:
     assert verify_case(declared, (3, 8)).status is Status.OK
 
 
+# --- grades --------------------------------------------------------------------------------------
+
+RECENTRED = next(right for right in RIGHT if right.name == "recentred")
+
+
+def grade(function: Any, monkeypatch: pytest.MonkeyPatch, dtype: str = "float32") -> Grade | None:
+    use_small_catalogue(monkeypatch, largest=4, one_in=20, contract=False)
+    grades = verify(function, quick=True, dtypes=(dtype,)).grades
+    return grades[0] if grades else None
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("function", "dtype", "meets", "low", "high"),
     [
-        lambda y: torch.where(torch.arange(y.shape[-1]) == 0, float("nan"), y),
-        lambda y: y[:, :0],
-        lambda y: y * (1 + 2**-8) + 2**-8,
+        (one_pass, "float32", "one_pass (tree)", 50, 500),
+        (one_pass, "float64", "one_pass (tree)", 1e5, 1e8),
+        (two_pass, "float32", "two_pass (tree)", 1e3, 1e7),
+        (RECENTRED, "float32", "recentred (tree)", None, None),
+        (RECENTRED, "float64", "recentred (tree)", None, None),
+        # a running sum is no cancellation; what is declared does not matter
+        (IN_TREES, "float32", "two_pass (sequential)", 1e3, 1e7),
+        (adopt(one_pass.function, "claimed"), "float32", "one_pass (tree)", 50, 500),
+        (two_pass_input_dtype, "bfloat16", None, 1, 500),
     ],
-    ids=["NaN", "shape", "scale"],
 )
-def test_a_mistake_besides_running_sums_is_wrong(change: Callable[[Tensor], Tensor]) -> None:
-    found = judged(then(change), distribution="normal")
-    assert (found.status, found.explained_by) == (Status.WRONG, {})
+def test_a_grade_is_the_strictest_algorithm_met_and_the_condition_of_two_digits(
+    function: Any,
+    dtype: str,
+    meets: str | None,
+    low: float | None,
+    high: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = grade(function, monkeypatch, dtype)
+    assert found is not None
+    assert found.meets == meets
+    if low is None or high is None:
+        assert found.condition_limit is None
+    else:
+        assert found.condition_limit is not None
+        assert low <= found.condition_limit < high
 
 
-def test_a_count_in_float16_is_not_explained() -> None:
-    # counting 4097 elements as 4096 is within the bound of 4097 roundings
-    counted = judged(mutant("count_in_float16"), shape=(3, 4097), distribution="normal")
-    assert (counted.status, counted.explained_by) == (Status.WRONG, {})
+@pytest.mark.parametrize(
+    ("change", "condition_limit"),
+    [(lambda y: y * float("nan"), 1), (lambda y: 1 / 0, None)],
+    ids=["NaN", "raises"],
+)
+def test_a_target_that_is_wrong_where_it_is_graded_meets_no_bound(
+    change: Callable[[Tensor], Tensor],
+    condition_limit: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(x: Tensor, *others: Any) -> Tensor:
+        y = two_pass.function(x, *others)
+        return change(y) if x.shape == (16, 1000) else y
+
+    found = grade(wrong, monkeypatch)
+    assert found is not None
+    assert (found.meets, found.condition_limit) == (None, condition_limit)

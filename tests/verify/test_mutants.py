@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,10 +11,7 @@ import torch
 from factories.small_catalogue import use_small_catalogue
 
 from harness.mutants import CONDITIONS, RIGHT, WRONG, Mutant, gradient, layer_norm_of, named
-from harness.mutants.mutant import mutants_in
-from harness.records import Case, Direction, RemarkKind, Status
-from harness.run.attempt import attempt
-from harness.run.integrity import process_state_restored
+from harness.records import RemarkKind, Status
 from harness.verify import (
     DTYPES,
     MutantResult,
@@ -25,18 +21,15 @@ from harness.verify import (
     run_self_test,
     self_test,
     verify,
+    verify_case,
 )
 from implementations import Implementation, adopt
 
-BACKWARD = Case(implementation="", shape=(6, 40), direction=Direction.BACKWARD)
-
 
 @pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Try few small cases, and undo what the mutants that change the process have changed."""
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try few small cases."""
     use_small_catalogue(monkeypatch, largest=300, one_in=10)
-    with process_state_restored():
-        yield
 
 
 # --- the self-test; `verify --self-test` asks for all of them, in every dtype --------------------
@@ -105,15 +98,9 @@ def test_a_mutant_is_found_by_the_finding_that_it_declares_alone(changes: dict[s
 def test_the_self_test_passes_if_all_is_found_and_nothing_rejected(
     found: tuple[bool, ...], rejected: tuple[str, ...], passes: bool
 ) -> None:
-    results = tuple(
-        MutantResult(name="no_root", mistake="divides", dtype="float32", is_found=each)
-        for each in found
-    )
+    row = partial(MutantResult, name="no_root", mistake="divides", dtype="float32")
+    results = tuple(row(is_found=is_found) for is_found in found)
     assert SelfTest(mutants=results, rejected=rejected).passed is passes
-
-
-def in_one_dtype(dtype: str, target: Implementation, **options: Any) -> Verdict:
-    return verify(target, **options | {"dtypes": (dtype,)})
 
 
 def test_the_self_test_tries_every_mutant_in_its_dtypes_and_rejects_what_fails(
@@ -121,21 +108,23 @@ def test_the_self_test_tries_every_mutant_in_its_dtypes_and_rejects_what_fails(
 ) -> None:
     mutant, right = WRONG[0], RIGHT[0]
     wrong = Implementation(name="wrong", function=mutant.fresh(), source="")
+
+    # one dtype instead of four: this test is about the lists
+    def in_one_dtype(target: Implementation, **options: Any) -> Verdict:
+        return verify(target, **options | {"dtypes": ("float32",)})
+
     monkeypatch.setattr(self_test, "WRONG", (mutant,))
     monkeypatch.setattr(self_test, "RIGHT", (right, wrong))
-    # one dtype instead of four: this test is about the lists
-    monkeypatch.setattr(self_test, "verify", partial(in_one_dtype, "float32"))
+    monkeypatch.setattr(self_test, "verify", in_one_dtype)
     lines: list[str] = []
     result = run_self_test(lines.append)
-    assert [row.dtype for row in result.mutants] == [
-        dtype for dtype in DTYPES if dtype in mutant.dtypes
-    ]
+    assert [row.dtype for row in result.mutants] == [own for own in DTYPES if own in mutant.dtypes]
     assert all(row.is_found and row.mistake == mutant.sentence for row in result.mutants)
     assert result.rejected == ("wrong",)
     assert [line.partition("]")[0] for line in lines] == ["[1/3", "[2/3", "[3/3"]
 
 
-# --- mutants ------------------------------------------------------------------------------------
+# --- mutants -------------------------------------------------------------------------------------
 
 
 def test_every_mutant_is_listed_once_and_says_what_its_mistake_is() -> None:
@@ -158,51 +147,47 @@ def test_a_fresh_mutant_remembers_nothing() -> None:
     assert not torch.equal(mutant.fresh()(second, (8,)), once)
 
 
-FORWARD = replace(BACKWARD, direction=Direction.FORWARD)
-LAYOUTS = [replace(BACKWARD, layout=name) for name in ("contiguous", "transposed", "padded_rows")]
-# the mutants of a backward alone, and those that are wrong in inference alone, where they are right
-RIGHT_THERE = [
-    *((mutant, FORWARD) for mutant in mutants_in(gradient)),
-    *(
-        (mutant, case)
-        for mutant in WRONG
-        if mutant.name.endswith("_in_inference")
-        for case in LAYOUTS
-    ),
-]
+def status_of(mutant: Mutant, **axes: Any) -> Status:
+    shape = axes.pop("shape", (6, 40))
+    return verify_case(adopt(mutant.fresh(), mutant.name), shape, **axes).status
+
+
+OF_A_BACKWARD = [mutant for mutant in WRONG if mutant.name in vars(gradient)]
+OF_INFERENCE = [mutant for mutant in WRONG if mutant.name.endswith("_in_inference")]
+
+
+def test_a_mutant_is_right_where_its_mistake_is_not_made() -> None:
+    assert min(len(OF_A_BACKWARD), len(OF_INFERENCE)) > 4
+    wrong = [own.name for own in OF_A_BACKWARD if status_of(own) is not Status.OK]
+    for layout in ("contiguous", "transposed", "padded_rows"):
+        axes = {"direction": "backward", "layout": layout}
+        wrong += [own.name for own in OF_INFERENCE if status_of(own, **axes) is not Status.OK]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
-    ("mutant", "case"), RIGHT_THERE, ids=lambda value: getattr(value, "layout", None) or value.name
-)
-def test_a_mutant_is_right_where_its_mistake_is_not_made(mutant: Mutant, case: Case) -> None:
-    assert attempt(adopt(mutant.fresh(), mutant.name), case).status is Status.OK
-
-
-WRONG_HERE = replace(BACKWARD, layout="transposed")
-
-
-@pytest.mark.parametrize(
-    ("case", "status"),
+    ("axes", "status"),
     [
-        (WRONG_HERE, Status.WRONG),
-        (BACKWARD, Status.OK),
-        (replace(WRONG_HERE, shape=(6, 32)), Status.OK),
-        (replace(WRONG_HERE, grad_output="nan_row"), Status.OK),
+        ({}, Status.WRONG),
+        ({"layout": "contiguous"}, Status.OK),
+        ({"shape": (6, 32)}, Status.OK),
+        ({"grad_output": "nan_row"}, Status.OK),
     ],
 )
-def test_a_mutant_under_conditions_is_wrong_where_all_hold(case: Case, status: Status) -> None:
+def test_a_mutant_under_conditions_is_wrong_where_all_hold(
+    axes: dict[str, Any], status: Status
+) -> None:
     texts = {"N > 32", "x is not contiguous", "dy is finite"}
     trigger = tuple(condition for condition in CONDITIONS if condition.text in texts)
     assert len(trigger) == len(texts)
-    target = adopt(replace(named("dbias_zero"), where=trigger).fresh(), "target")
-    assert attempt(target, case).status is status
+    mutant = replace(named("dbias_zero"), where=trigger)
+    assert status_of(mutant, **{"direction": "backward", "layout": "transposed"} | axes) is status
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "case", [BACKWARD, replace(BACKWARD, shape=(200, 3, 5), layout="padded_rows")]
-)
-def test_what_most_mutants_change_is_right(case: Case, dtype: str) -> None:
-    unchanged = adopt(layer_norm_of(lambda rows: rows.y), "unchanged")
-    assert attempt(unchanged, replace(case, dtype=dtype, param_dtype=dtype)).status is Status.OK
+@pytest.mark.parametrize("axes", [{}, {"shape": (200, 3, 5), "layout": "padded_rows"}])
+def test_what_most_mutants_change_is_right(axes: dict[str, Any], dtype: str) -> None:
+    shape = axes.get("shape", (6, 40))
+    axes = {"direction": "backward", "dtype": dtype, "param_dtype": dtype} | axes
+    unchanged = layer_norm_of(lambda rows: rows.y)
+    assert verify_case(unchanged, **{"shape": shape} | axes).status is Status.OK

@@ -1,28 +1,37 @@
-"""What a verification finds, and the state of the process after it."""
+"""What a verification finds, what follows from it, and the state of the process after it."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from factories.small_catalogue import Plan
-from factories.verify_targets import layer_norm, mutant, then
+from factories.verdict_examples import EXAMPLES
+from factories.verify_targets import by_call, layer_norm, mutant, then
 from torch import Tensor, nn
 
 import implementations
-from harness.records import Case, Direction, RemarkKind, Severity, Status
+from harness.records import Case, Direction, Finding, RemarkKind, Severity, Status, remark
 from harness.report.verdict import assert_layer_norm
-from harness.verify import Outcome, Verdict, VerifyOptions, verify, verify_case, verify_target
+from harness.verify import (
+    Count,
+    Outcome,
+    Verdict,
+    VerifyOptions,
+    verify,
+    verify_case,
+    verify_target,
+)
 from implementations import TargetError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("small_catalogue")
 
 FORWARD = (Direction.FORWARD,)
+RIGHT, WRONG, NOT_VERIFIED = Outcome.RIGHT, Outcome.WRONG, Outcome.NOT_VERIFIED
 
 
 def quick(target: Any, *dtypes: str, **options: Any) -> Verdict:
@@ -34,109 +43,11 @@ def watched(target: Any, on_case: Callable[[Case], None], **options: Any) -> Ver
     return verify_target(target, chosen, on_case=on_case)
 
 
-UNBIASED = """
-import math
-import torch
-
-def unbiased(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    axes = tuple(range(-len(normalized_shape), 0))
-    deviation = x - x.mean(axes, keepdim=True)
-    count = max(math.prod(normalized_shape) - 1, 1)
-    variance = deviation.square().sum(axes, keepdim=True) / count
-    y = deviation * torch.rsqrt(variance + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-"""
-
-
-@pytest.fixture(scope="module")
-def unbiased(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file's function that divides the variance by N - 1."""
-    path = tmp_path_factory.mktemp("unbiased") / "unbiased_variance.py"
-    path.write_text(UNBIASED)
-    return f"{path}:unbiased"
-
-
-@pytest.fixture(scope="module")
-def verdict_of_unbiased(small_catalogue: Plan, unbiased: str) -> Verdict:
-    return quick(unbiased)
-
-
-def test_the_numbers_of_a_verdict_add_up(small_catalogue: Plan) -> None:
-    seen: list[Case] = []
-    verdict = watched("one_pass", seen.append)
-    planned = small_catalogue(implementations.find("one_pass"), 2, ("float32",), "cpu")
-    assert verdict.passed
-    assert verdict.out_of_guarantee > 0
-    assert verdict.cases == verdict.ok + verdict.out_of_guarantee + verdict.failed
-    assert verdict.cases + sum(finding.evidence[1] for finding in verdict.declined) == len(planned)
-    assert {each.case for each in planned} <= {*seen}
-    assert verdict.left == 0
-    assert [(each.dtype, each.meets) for each in verdict.grades] == [("float32", "one_pass (tree)")]
-
-
-def test_a_known_mistake_is_named(verdict_of_unbiased: Verdict) -> None:
-    assert verdict_of_unbiased.outcome is Outcome.WRONG
-    assert verdict_of_unbiased.failed > 0
-    assert verdict_of_unbiased.of(Severity.CAUSE)[0].text.startswith("divides the variance by N-1")
-
-
-def test_the_line_that_reproduces_a_failure_runs(verdict_of_unbiased: Verdict) -> None:
-    assert verdict_of_unbiased.reproduce is not None
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(verdict_of_unbiased.reproduce, {})
-    assert "Judged(" in output.getvalue()
-    assert "'wrong'" in output.getvalue()
-
-
-def test_failing_fast_stops_at_the_first_failure(
-    unbiased: str, verdict_of_unbiased: Verdict
-) -> None:
-    verdict = quick(unbiased, fail_fast=True)
-    assert not verdict.passed
-    assert verdict.failed < verdict_of_unbiased.failed
-    assert verdict.grades == verdict.of(Severity.CAUSE) == ()
-
-
-def test_a_function_that_changes_after_many_calls_fails() -> None:
-    calls = itertools.count()
-
-    def tiring(*arguments: Any) -> Tensor:
-        y = layer_norm(*arguments)
-        return y if next(calls) < 120 else y + 1
-
-    assert quick(tiring, fail_fast=True).is_wrong
-
-
-@pytest.mark.parametrize(
-    "result",
-    [lambda y: (y, y), lambda y: y.detach().numpy(), lambda y: None, lambda y: y.flatten()],
-    ids=["tuple", "array", "nothing", "flat"],
-)
-def test_a_result_that_is_not_a_tensor_like_x_fails(result: Callable[[Tensor], Tensor]) -> None:
-    verdict = quick(then(result), fail_fast=True)
-    assert verdict.failed
-    assert "y " in verdict.failures[0].text
-
-
-def test_nan_in_one_element_fails() -> None:
-    def one_nan(y: Tensor) -> Tensor:
-        spoiled = torch.zeros_like(y)
-        if y.numel():
-            spoiled.view(-1)[-1] = float("nan")
-        return y + spoiled
-
-    verdict = quick(then(one_nan), fail_fast=True)
-    assert (verdict.ok, verdict.failed) == (0, 1)
-
-
-@pytest.mark.parametrize("name", ["dx_without_projection", "detached"])
-def test_a_wrong_backward_fails_only_with_gradients(name: str) -> None:
-    assert quick(mutant(name), fail_fast=True).is_wrong
-    seen: list[Case] = []
-    assert watched(mutant(name), seen.append, directions=FORWARD, fail_fast=True).passed
-    assert {each.direction for each in seen} == {Direction.FORWARD}
+def one_nan(y: Tensor) -> Tensor:
+    spoiled = torch.zeros_like(y)
+    if y.numel():
+        spoiled.view(-1)[-1] = float("nan")
+    return y + spoiled
 
 
 def raising(*arguments: Any) -> Tensor:
@@ -147,77 +58,107 @@ def declining(*arguments: Any) -> Tensor:
     raise UnsupportedError("not today")
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"), [(declining, "not today"), (raising, "RuntimeError: not today")]
-)
-def test_a_target_that_always_raises_is_not_verified(
-    target: Callable[..., Tensor], reason: str
-) -> None:
-    verdict = quick(target)
-    assert (verdict.outcome, verdict.scope, verdict.cases) == (Outcome.NOT_VERIFIED, None, 0)
-    assert reason in verdict.declined[0].text
+def unless(refuses: Callable[[Tensor], bool], error: Exception) -> Callable[..., Tensor]:
+    """A right LayerNorm that raises for some x."""
 
-
-@pytest.mark.parametrize("error", [TypeError("no halves"), KeyError(torch.float16)])
-def test_a_dtype_that_always_raises_is_a_limit(error: Exception) -> None:
-    def no_halves(x: Tensor, *others: Any) -> Tensor:
-        if x.dtype is torch.float16:
-            raise error
-        return layer_norm(x, *others)
-
-    verdict = quick(no_halves, "float32", "float16", fail_fast=True)
-    assert verdict.passed
-    assert [count.is_verified for count in verdict.counts] == [True, False]
-    assert verdict.declined
-    assert all("float16" in finding.evidence[0] for finding in verdict.declined)
-
-
-def raising_for_31(error: Exception) -> Callable[..., Tensor]:
     def function(x: Tensor, *others: Any) -> Tensor:
-        if x.shape[-1] == 31:
+        if refuses(x):
             raise error
         return layer_norm(x, *others)
 
     return function
 
 
+def is_half(x: Tensor) -> bool:
+    return x.dtype is torch.float16
+
+
+def is_of_31(x: Tensor) -> bool:
+    return x.shape[-1] == 31
+
+
+THIRTY_ONE = unless(is_of_31, IndexError("thirty-one"))
+CHOOSY = unless(lambda x: x.shape[-1] not in {32, 33}, UnsupportedError("32 and 33 alone"))
+BOTH = ("float32", "float16")
+
+
 @pytest.mark.parametrize(
-    ("error", "reason", "remarks"),
+    ("target", "dtypes", "outcome", "severity", "words"),
     [
-        (UnsupportedError("not 31"), "not 31", []),
-        (IndexError("thirty-one"), "IndexError: thirty-one", [RemarkKind.RAISES]),
+        (layer_norm, (), RIGHT, None, ""),
+        (by_call(lambda n, y: y if n <= 120 else y + 1), (), WRONG, Severity.WRONG, ""),
+        (then(one_nan), (), WRONG, Severity.WRONG, "y"),
+        (then(lambda y: (y, y)), (), WRONG, Severity.WRONG, "y is of type tuple"),
+        (then(lambda y: y.detach().numpy()), (), WRONG, Severity.WRONG, "y is of type ndarray"),
+        (then(lambda y: None), (), WRONG, Severity.WRONG, "y is of type NoneType"),
+        (then(torch.flatten), (), WRONG, Severity.WRONG, "y has shape"),
+        (then(Tensor.double), (), WRONG, Severity.WRONG, "y has dtype"),
+        (mutant("dx_without_projection"), (), WRONG, Severity.WRONG, "dx"),
+        (mutant("detached"), (), WRONG, Severity.WRONG, "without gradient"),
+        (raising, (), NOT_VERIFIED, Severity.LIMIT, "RuntimeError: not today"),
+        (declining, (), NOT_VERIFIED, Severity.LIMIT, "not today"),
+        (CHOOSY, (), NOT_VERIFIED, Severity.LIMIT, "32 and 33 alone"),
+        (unless(is_of_31, UnsupportedError("not 31")), (), RIGHT, Severity.LIMIT, "not 31"),
+        (THIRTY_ONE, (), RIGHT, Severity.REMARK, "IndexError: thirty-one"),
+        (unless(is_half, KeyError(torch.float16)), BOTH, RIGHT, Severity.LIMIT, "KeyError"),
     ],
 )
-def test_one_case_that_raises_is_a_limit_and_a_remark_unless_it_is_declared_unsupported(
-    error: Exception, reason: str, remarks: list[RemarkKind]
+def test_a_target_gets_its_verdict(
+    target: Any, dtypes: tuple[str, ...], outcome: Outcome, severity: Severity | None, words: str
 ) -> None:
-    verdict = quick(raising_for_31(error), fail_fast=True)
+    verdict = quick(target, *dtypes, fail_fast=True)
+    assert verdict.outcome is outcome
+    if severity is None:
+        assert verdict.findings == ()
+    else:
+        assert any(words in finding.text for finding in verdict.of(severity))
+    if outcome is RIGHT:
+        assert bool(verdict.remarks) is (severity is Severity.REMARK)
+        assert [count.is_verified for count in verdict.counts] == [True, False][: len(dtypes) or 1]
+    assert (verdict.scope is None) is (target in {raising, declining})
+
+
+@pytest.mark.parametrize("name", ["dx_without_projection", "detached"])
+def test_a_wrong_backward_is_right_without_gradients(name: str) -> None:
+    seen: list[Case] = []
+    assert watched(mutant(name), seen.append, directions=FORWARD, fail_fast=True).passed
+    assert {case.direction for case in seen} == {Direction.FORWARD}
+
+
+def test_the_numbers_of_a_verdict_add_up(small_catalogue: Plan) -> None:
+    seen: list[Case] = []
+    verdict = watched("one_pass", seen.append)
+    planned = small_catalogue(implementations.find("one_pass"), 2, ("float32",), "cpu")
     assert verdict.passed
-    assert {finding.text for finding in verdict.declined} == {reason}
-    assert [each.kind for each in verdict.remarks] == remarks
+    assert verdict.out_of_guarantee > 0
+    assert verdict.cases == verdict.ok + verdict.out_of_guarantee + verdict.failed
+    assert verdict.cases + sum(finding.evidence[1] for finding in verdict.declined) == len(planned)
+    assert {own.case for own in planned} <= {*seen}
+    assert verdict.left == 0
+    assert [(own.dtype, own.meets) for own in verdict.grades] == [("float32", "one_pass (tree)")]
 
 
-def test_a_target_that_declines_most_cases_is_not_verified() -> None:
-    def choosy(x: Tensor, *others: Any) -> Tensor:
-        if x.shape[-1] not in {32, 33}:
-            raise UnsupportedError("32 and 33 alone")
-        return layer_norm(x, *others)
-
-    verdict = quick(choosy, fail_fast=True)
-    assert verdict.outcome is Outcome.NOT_VERIFIED
-    assert verdict.cases > 0
+def test_failing_fast_stops_at_the_first_failure() -> None:
+    verdict = quick(mutant("unbiased_variance"), fail_fast=True)
+    assert verdict.failed == 1
+    assert verdict.grades == verdict.of(Severity.CAUSE) == ()
 
 
-def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
-    target = raising_for_31(IndexError("thirty-one"))
-    assert_layer_norm(target, quick=True, dtypes=("float32",), directions=FORWARD)
-    with pytest.raises(AssertionError, match="IndexError: thirty-one"):
-        assert_layer_norm(target, quick=True, dtypes=("float32",), directions=FORWARD, strict=True)
-
-
-def test_assert_layer_norm_raises_for_a_target_that_always_raises() -> None:
-    with pytest.raises(AssertionError, match=r"(?s)not verified.*RuntimeError: not today"):
-        assert_layer_norm(raising, quick=True, dtypes=("float32",))
+@pytest.mark.parametrize(
+    ("target", "strict", "words"),
+    [
+        (THIRTY_ONE, False, None),
+        (THIRTY_ONE, True, "IndexError: thirty-one"),
+        (raising, False, r"(?s)not verified.*RuntimeError: not today"),
+    ],
+)
+def test_assert_layer_norm_raises_for_a_remark_only_if_strict(
+    target: Any, strict: bool, words: str | None
+) -> None:
+    options = {"quick": True, "dtypes": ("float32",), "directions": FORWARD, "strict": strict}
+    expected = pytest.raises(AssertionError, match=words) if words else contextlib.nullcontext()
+    with expected:
+        assert_layer_norm(target, **options)
 
 
 @pytest.mark.parametrize(
@@ -246,17 +187,90 @@ def interrupt(case: Case) -> None:
 
 @pytest.mark.parametrize("on_case", [lambda case: None, interrupt], ids=["ended", "interrupted"])
 def test_the_number_of_threads_is_restored(on_case: Callable[[Case], None]) -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        with contextlib.suppress(KeyboardInterrupt):
-            watched(raising, on_case)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(2)
+    with contextlib.suppress(KeyboardInterrupt):
+        watched(raising, on_case)
+    assert torch.get_num_threads() == 2
 
 
 def test_gradients_are_verified_under_no_grad() -> None:
     with torch.no_grad():
         assert quick(layer_norm, fail_fast=True).passed
         assert not torch.is_grad_enabled()
+
+
+# --- what follows from the findings of a verdict -------------------------------------------------
+
+EXAMPLE, FAILED_EXAMPLE = EXAMPLES["right"], EXAMPLES["wrong"]
+VIOLATION = Finding("y_shares_no_memory", Severity.WRONG, "so", ("float16",))
+REMARK = remark(RemarkKind.RAISES, "so")
+RAISES = Finding("autograd", Severity.RAISES, "x is frozen", evidence=("so", 1))
+INACCURATE = Finding("column_sums", Severity.INACCURATE, "so", ("float32",))
+FAILED = Count(dtype="float32", ok=8, failed=1)
+DECLINED = Count(dtype="float16", declined=9)
+INTERRUPTED = {"ended": "was interrupted"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "is_accepted_if_strict"),
+    [
+        ({}, RIGHT, True),
+        ({"left": 3}, RIGHT, True),
+        ({"counts": (DECLINED, *EXAMPLE.counts)}, RIGHT, True),
+        ({"findings": (REMARK,)}, RIGHT, False),
+        ({"findings": (RAISES,)}, RIGHT, False),
+        ({"findings": (INACCURATE,)}, Outcome.INACCURATE, False),
+        ({"findings": (INACCURATE, VIOLATION)}, WRONG, False),
+        ({"findings": (VIOLATION,)}, WRONG, False),
+        ({"counts": (FAILED,)}, WRONG, False),
+        ({"counts": (FAILED,)} | INTERRUPTED, WRONG, False),
+        (INTERRUPTED, NOT_VERIFIED, False),
+        ({"findings": (INACCURATE,)} | INTERRUPTED, NOT_VERIFIED, False),
+        ({"counts": (Count(dtype="float32", out_of_guarantee=9),)}, NOT_VERIFIED, False),
+        ({"counts": (Count(dtype="float32", ok=1, declined=1),)}, NOT_VERIFIED, False),
+    ],
+)
+def test_the_outcome_follows_from_the_findings(
+    changes: dict[str, Any], outcome: Outcome, is_accepted_if_strict: bool
+) -> None:
+    verdict = replace(EXAMPLE, **changes)
+    assert verdict.outcome is outcome
+    assert verdict.passed is verdict.is_accepted(strict=False) is (outcome is RIGHT)
+    assert verdict.is_wrong is (outcome is WRONG)
+    assert verdict.is_accepted(strict=True) is is_accepted_if_strict
+
+
+def test_dtypes_are_wrong_by_a_case_or_by_a_contract_check() -> None:
+    counts = (
+        Count(dtype="float32", ok=1),
+        Count(dtype="float16", ok=1),
+        Count(dtype="float64", ok=2, failed=1),
+        Count(dtype="bfloat16"),
+    )
+    verdict = replace(EXAMPLE, counts=counts, findings=(VIOLATION,))
+    assert verdict.wrong_dtypes == ("float16", "float64")
+    assert verdict.right_dtypes == ("float32",)
+    inaccurate = replace(INACCURATE, dtypes=("float32", "float16"))
+    verdict = replace(verdict, findings=(VIOLATION, inaccurate))
+    assert (verdict.inaccurate_dtypes, verdict.right_dtypes) == (("float32",), ())
+
+
+CASE_LINE = "verify_case('norms.py:norm', shape=(5, 64), direction='backward'"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (EXAMPLE, None),
+        (FAILED_EXAMPLE, f"from layernorm_bench import verify_case; print({CASE_LINE}))"),
+        (
+            replace(FAILED_EXAMPLE, options=", options=CallOptions(eps=0.5)"),
+            "from layernorm_bench import CallOptions, verify_case; "
+            f"print({CASE_LINE}, options=CallOptions(eps=0.5)))",
+        ),
+    ],
+)
+def test_the_line_that_reproduces_names_unusual_settings_and_options(
+    verdict: Verdict, line: str | None
+) -> None:
+    assert verdict.reproduce == line

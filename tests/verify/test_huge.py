@@ -1,0 +1,126 @@
+"""Mistakes beyond 2^31 elements are found; the tests lower that limit to be quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from factories.verify_targets import case_in, layer_norm, target
+from torch import Tensor
+
+from harness.verify import verify
+from harness.verify.checks import huge
+from implementations import Implementation, UnsupportedError, native
+
+ROWS = 16
+PLENTY = 1 << 40
+
+
+@pytest.fixture(autouse=True)
+def _lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge, "HIDDEN", 64)
+    monkeypatch.setattr(huge, "LIMIT", ROWS * 64)
+    monkeypatch.setattr(huge, "_PATTERN", 5)
+
+
+def said(implementation: Implementation, memory_bytes: int = PLENTY) -> list[str]:
+    found = huge.huge_findings(implementation, case_in("bfloat16"), memory_bytes)
+    return [f"{own.severity}: {own.text}" for own in found]
+
+
+class RowsOfGradient(torch.autograd.Function):
+    """Takes dy of the first rows alone, as an index that wraps around would."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        kept = dy.clone()
+        kept[ROWS:] = 0
+        return kept
+
+
+def unwritten(x: Tensor, *others: Any) -> Tensor:
+    y = layer_norm(x, *others).clone()
+    y[ROWS:] = 0
+    return y
+
+
+def wrapped(x: Tensor, *others: Any) -> Tensor:
+    return layer_norm(torch.cat([x[:ROWS], x[: len(x) - ROWS]]) if len(x) > ROWS else x, *others)
+
+
+def counting(x: Tensor, *others: Any) -> Tensor:
+    if len(x) > ROWS:
+        raise OverflowError("too many for an int")
+    return layer_norm(x, *others)
+
+
+def declining(x: Tensor, *others: Any) -> Tensor:
+    raise UnsupportedError("at most 2^31 - 1 elements")
+
+
+BEYOND = "for more than 2^31 - 1 elements"
+RAISES = "wrong: raises for 19 rows of 64: OverflowError: too many for an int"
+
+
+@pytest.mark.parametrize(
+    ("function", "forward_only", "texts"),
+    [
+        (native.function, False, []),
+        (layer_norm, False, []),
+        (unwritten, True, [f"wrong: gives a wrong y {BEYOND}"]),
+        (wrapped, True, [f"wrong: gives a wrong y {BEYOND}"]),
+        (
+            lambda *given: RowsOfGradient.apply(layer_norm(*given)),
+            False,
+            [f"wrong: gives a wrong {name} {BEYOND}" for name in ("dx", "dweight", "dbias")],
+        ),
+        (counting, False, [RAISES, RAISES]),
+        (declining, False, ["limit: at most 2^31 - 1 elements"] * 2),
+    ],
+)
+def test_what_is_wrong_beyond_the_limit_is_found(
+    function: Callable[..., Tensor], forward_only: bool, texts: list[str]
+) -> None:
+    assert said(target(function, forward_only=forward_only)) == texts
+
+
+def test_a_size_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge, "_memory_limit", lambda *_: nullcontext())  # too low a limit to run
+    for_a_forward = 2 * 19 * 64 * 2 * 5 // 4
+    backward = "limit: takes 9.5 KiB, of 4.75 KiB that may be used"
+    assert said(native, for_a_forward) == [backward]
+    assert len(said(native, for_a_forward - 2)) == 2
+
+
+@pytest.mark.usefixtures("small_catalogue")
+@pytest.mark.parametrize(
+    ("huge_bytes", "kinds"),
+    [
+        (PLENTY, [("handles_more_than_2_31_elements", ("bfloat16",))]),
+        (0, [("left_out", ())]),
+        (None, []),
+    ],
+)
+def test_a_verdict_has_the_findings(
+    huge_bytes: int | None, kinds: list[tuple[str, tuple[str, ...]]], monkeypatch: Any
+) -> None:
+    limit = 1 << 17  # more elements than all other cases and checks have
+    monkeypatch.setattr(huge, "LIMIT", limit)
+
+    def wrong(x: Tensor, *others: Any) -> Tensor:
+        y = layer_norm(x, *others).clone()
+        if x.numel() > limit:
+            y[limit // 64 :] = 0
+        return y
+
+    subject, dtypes = target(wrong, forward_only=True), ("bfloat16", "float64")
+    verdict = verify(subject, quick=True, dtypes=dtypes, fail_fast=True, huge_bytes=huge_bytes)
+    assert [(own.kind, own.dtypes) for own in verdict.findings] == kinds
+    assert verdict.passed is (huge_bytes != PLENTY)

@@ -1,0 +1,121 @@
+"""Published modules and functions get the verdict that a reader of their code would give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from factories import published
+from factories.small_catalogue import use_small_catalogue
+from torch import nn
+
+from harness.records import Affine, RemarkKind
+from harness.verify import Outcome, verify
+
+BOTH, WEIGHT, NONE = Affine.BOTH, Affine.WEIGHT, Affine.NONE
+EVERY = (BOTH, WEIGHT, NONE, Affine.BIAS)
+LAST, CHANNELS = "the last axis", "the channel axis (axis 1) of x"
+TRAILING = "any number of trailing axes"
+EPS = RemarkKind.DEFAULT_EPS
+OF_RAW_POINTERS = (
+    RemarkKind.DECLINES_EMPTY,
+    RemarkKind.DECLINES_LAYOUT,
+    RemarkKind.MALFORMED_ARGUMENTS,
+    RemarkKind.SECOND_DERIVATIVE_MISSING,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """The scope and remarks expected of a true LayerNorm."""
+
+    target: Any
+    axes: str = LAST
+    eps: float | None = None
+    """The fixed eps; None if the caller chooses."""
+    affines: tuple[Affine, ...] = (BOTH,)
+    ranks: tuple[int, ...] | None = None
+    remarks: tuple[RemarkKind, ...] = ()
+    init: Mapping[str, object] = field(default_factory=dict)
+    in_full: bool = False
+    """Whether the contract checks are run too."""
+
+
+CHANNELS_FIRST = {"data_format": "channels_first"}
+RIGHT = (
+    Right(target=published.NanoGPT, eps=1e-5, affines=(BOTH, WEIGHT)),
+    Right(target=published.OLMo, eps=1e-5, affines=(NONE,)),
+    Right(target=published.ConvNeXt, remarks=(EPS,)),
+    Right(target=published.ConvNeXt, axes=CHANNELS, remarks=(EPS,), init=CHANNELS_FIRST),
+    Right(target=published.Vits, axes=CHANNELS, in_full=True),
+    Right(target=published.DeBERTa, remarks=(EPS,)),
+    Right(target=published.Cohere, affines=(WEIGHT,)),
+    Right(target=published.XTransformers, eps=1e-5, affines=(WEIGHT,)),
+    Right(target=published.Labml, axes=TRAILING, affines=(BOTH, NONE)),
+    Right(target=published.ShortEps),
+    Right(target=published.trained(), eps=1e-6, remarks=(EPS,), in_full=True),
+    Right(target=nn.LayerNorm((4, 8), eps=1e-5), axes="the last 2 axes", eps=1e-5),
+    Right(target=nn.LayerNorm, axes=TRAILING, affines=(BOTH, WEIGHT, NONE)),
+    Right(target=published.batch_time_channels, affines=EVERY, ranks=(3,)),
+    Right(target=published.weight_required, affines=(WEIGHT,), remarks=(EPS,)),
+    Right(
+        target=published.broadcasts,
+        axes=TRAILING,
+        affines=EVERY,
+        remarks=(RemarkKind.MALFORMED_ARGUMENTS,),
+        in_full=True,
+    ),
+    Right(target=published.RawPointers, remarks=OF_RAW_POINTERS, in_full=True),
+)
+
+
+# torch warns of a variance over one element
+@pytest.mark.filterwarnings(r"ignore:var.*degrees of freedom is <= 0:UserWarning")
+@pytest.mark.parametrize("right", RIGHT, ids=lambda right: str(right.target)[:60])
+def test_a_true_layer_norm_passes_within_its_scope(
+    right: Right, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_small_catalogue(monkeypatch, largest=4100, one_in=10, contract=right.in_full)
+    verdict = verify(right.target, quick=True, dtypes=("float32",), fail_fast=True, init=right.init)
+    assert [own.text for own in (*verdict.failures, *verdict.violations)] == []
+    assert verdict.outcome is Outcome.RIGHT
+    assert verdict.declined == ()  # nothing outside the scope is tried
+    assert verdict.scope is not None
+    assert (verdict.scope.axes, verdict.scope.eps) == (right.axes, right.eps)
+    assert verdict.scope.taken("affine") == right.affines
+    assert right.ranks in {None, verdict.scope.taken("ndim")}
+    assert tuple(dict.fromkeys(own.kind for own in verdict.remarks)) == right.remarks
+    assert verdict.coverage is not None
+    assert ("eps" in verdict.coverage) is (right.eps is None)
+    assert ("normalized_axes" in verdict.coverage) is (right.axes == TRAILING)
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        (published.T5LayerNorm, "RMSNorm"),
+        (nn.RMSNorm, "RMSNorm"),
+        (published.Nemotron, "LayerNorm with 1 + weight"),
+        (published.ScaleAlone, "scale and shift without normalisation"),
+        (nn.GroupNorm(8, 32), "GroupNorm with 8 groups"),
+        (nn.BatchNorm1d, "BatchNorm"),
+        (nn.BatchNorm2d, "BatchNorm"),
+        (nn.InstanceNorm2d, "InstanceNorm"),
+        (nn.Identity, "Identity"),
+    ],
+)
+def test_another_normalisation_is_named(
+    target: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_small_catalogue(monkeypatch, largest=4100)
+    verdict = verify(target, quick=True, dtypes=("float32",), fail_fast=True)
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.instead == name
+
+
+def test_a_required_constructor_argument_is_named() -> None:
+    verdict = verify(nn.GroupNorm, quick=True, dtypes=("float32",))
+    assert verdict.outcome is Outcome.NOT_VERIFIED
+    assert "--init 'num_groups=...'" in verdict.declined[0].text
