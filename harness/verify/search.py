@@ -126,10 +126,10 @@ class Search:
         return [*dict.fromkeys(change for change in found if change is not None)]
 
     def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
-        """Yield cases in another dtype, for what turned a decision."""
-        changes, self.tried = self.tried, self.tried - {*self.turning}
+        """Yield cases in another dtype, for what turned a decision or may turn one now."""
+        open_now = {change for decision in self.decisions.open for change in decision.turns()}
+        self.tried -= {*self.turning} | open_now
         yield from self.cases(dtype, device)
-        self.tried = changes
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -57,6 +57,7 @@ class NamedFunction(Adapter):
         self._takes_int = _takes_int(taken, self._roles)
         self._receives_shape = "normalized_shape" in self._roles and not self._takes_int
         self._width = _WIDTHS[0]
+        self._takes_arrays = False  # of NumPy; known once its meaning is
         known = {*self._defaults, *self._roles.values(), *self.options.init}
         if missing := [name for name in taken if name not in known]:
             raise UnsupportedError(missing_text(_function(function), missing))
@@ -93,10 +94,23 @@ class NamedFunction(Adapter):
         positional = [values[name] for name in self._names if name not in self._by_keyword]
         named = {name: values[name] for name in self._by_keyword}
         called = self.source.apply if _is_autograd(self.source) else self.source
+        if self._takes_arrays:
+            called = partial(_with_arrays, called)
         y: Tensor = called(*positional, **named)
         return y
 
     def _find_meaning(self, device: torch.device) -> Meaning:
+        try:
+            return self._find_meaning_with(device)
+        except UnsupportedError as refused:
+            self._takes_arrays = True
+            try:
+                return self._find_meaning_with(device)
+            except UnsupportedError:
+                self._takes_arrays = False
+                raise refused from None
+
+    def _find_meaning_with(self, device: torch.device) -> Meaning:
         forms = [("weight" in self._roles, "bias" in self._roles)]
         # a function that has parameters for both may still refuse one of them
         forms += [form for form in ((True, False), (False, False)) if form not in forms]
@@ -115,6 +129,22 @@ class NamedFunction(Adapter):
         tried = (partial(of, *way) for way in product(_WIDTHS, forms))
         self._width, meaning = first_success(tried, UnsupportedError)
         return meaning
+
+
+def _with_arrays(function: Callable[..., Any], *positional: object, **named: object) -> Tensor:
+    """Call a function of NumPy arrays, which has no gradient."""
+    given = (*positional, *named.values())
+    tensors = [value for value in given if isinstance(value, Tensor)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise UnsupportedError("it takes NumPy arrays, and has no gradient")
+    if any(tensor.dtype is torch.bfloat16 for tensor in tensors):
+        raise UnsupportedError("it takes NumPy arrays, and NumPy has no bfloat16")
+
+    def array(value: object) -> object:
+        return value.detach().resolve_neg().cpu().numpy() if isinstance(value, Tensor) else value
+
+    y = function(*map(array, positional), **{name: array(value) for name, value in named.items()})
+    return torch.as_tensor(y).to(tensors[0].device)
 
 
 def needs_adapter(function: Callable[..., Any]) -> bool:
@@ -181,6 +211,9 @@ def _function(function: Any) -> Callable[..., Any]:
 
 def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the parameters by name; those of the wrapped function if a decorator takes any."""
+    if isinstance(function, torch.jit.ScriptFunction):
+        schema: Any = function.schema  # annotated as a method, and an attribute
+        return {own.name: _of_script(own) for own in schema.arguments}
     own = signature(_function(function), follow_wrapped=False)
     if any(parameter.kind in VARIADIC for parameter in own.parameters.values()):
         own = signature(_function(function))
@@ -188,3 +221,9 @@ def _parameters(function: Callable[..., Any]) -> dict[str, Parameter]:
     if _is_autograd(function) and "setup_context" not in vars(function):
         taken.pop(next(iter(taken), ""), None)  # ctx
     return taken
+
+
+def _of_script(argument: Any) -> Parameter:
+    """Return an argument of a TorchScript function as Python's inspect describes one."""
+    default = argument.default_value if argument.has_default_value() else Parameter.empty
+    return Parameter(argument.name, Parameter.POSITIONAL_OR_KEYWORD, default=default)
