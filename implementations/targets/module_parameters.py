@@ -147,7 +147,7 @@ def unregistered(module: nn.Module, shape: tuple[int, ...]) -> dict[str, str]:
             if (trains or is_named) and id(tensor) not in own:
                 found[name] = "does not register"
         buffers = dict(inner.named_buffers(recurse=False))
-        found |= {name: "has as a buffer its" for name in buffers if name.lower() in _WEIGHTS}
+        found |= {name: "makes a buffer of" for name in buffers if name.lower() in _WEIGHTS}
     return found
 
 

@@ -1,8 +1,8 @@
-"""Modules with one mistake each, which a plain call of a new module does not show, and right ones."""
+"""Modules with one mistake each, which no plain call of a new one shows, and right modules."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -127,6 +127,40 @@ class FoldedUntilTraining(FoldedInEvaluation):
     def train(self, mode: bool = True) -> Any:
         self.folded = None
         return super().train(mode)
+
+
+class FoldedByEval(Norm):
+    """Folds its weight when it gets into evaluation mode."""
+
+    folded: Any = None
+
+    def train(self, mode: bool = True) -> Any:
+        self.folded = None if mode or self.weight is None else self.weight.detach().clone()
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or torch.is_grad_enabled():
+            return super().forward(x)
+        return self.norm(x, self.folded, self.bias)
+
+
+class DecaysItsWeight(Norm):
+    """Changes its own weight in every training step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if self.training and self.weight is not None:
+            self.weight.data.mul_(0.9)
+        return y
+
+
+class NewParametersInEveryCall(Norm):
+    """Replaces its parameters, which an optimizer holds."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is not None and self.training:
+            self.weight = nn.Parameter(self.weight.detach())
+        return super().forward(x)
 
 
 class CastOnce(Norm):
@@ -265,7 +299,7 @@ class NotALeaf(Norm):
 class OneForAll(Norm):
     """All modules of a size share one weight."""
 
-    known: dict[int, Any] = {}
+    known: ClassVar[dict[int, Any]] = {}
 
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         super().make(ones, zeros)
@@ -390,6 +424,14 @@ class FrozenAtFirst(Norm):
         if self.trains is None:
             self.trains = self.weight.requires_grad
         return self.norm(x, self.weight if self.trains else self.weight.detach(), self.bias)
+
+
+class BiasLostInScript(nn.LayerNorm):
+    """Wrong in evaluation mode, and made for torch.jit.script."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        y = functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return y if self.training else y - self.bias
 
 
 # --- options of its constructor ------------------------------------------------------------------
@@ -520,6 +562,17 @@ class StaysInItsDtype(Norm):
         return self
 
 
+class FrozenByItsDtype(Norm):
+    """Makes new parameters in .to(), and forgets that the old ones were trained."""
+
+    def _apply(self, change: Any, *arguments: Any, **named: Any) -> Any:
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                new = change(parameter.detach())
+                self._parameters[name] = nn.Parameter(new, requires_grad=False)
+        return self
+
+
 class OpenSubclass(nn.LayerNorm):
     """Passes on its arguments, and makes a bias of its own."""
 
@@ -612,6 +665,3 @@ class Subclass(nn.LayerNorm):
         weight, bias = (None if own is None else own.float() for own in (self.weight, self.bias))
         y = functional.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps)
         return y.to(x.dtype)
-
-
-SCRIPTED = torch.jit.script(nn.LayerNorm(32))

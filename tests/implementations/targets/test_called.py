@@ -327,7 +327,6 @@ def test_an_instance_stays_as_it_is() -> None:
     made = instance()
     layer_norm = ModuleFunction(made)
     layer_norm(X, (5,), BIAS, WEIGHT)
-    layer_norm.in_other_mode()(X, (5,), BIAS, WEIGHT)
     assert made.training
     assert torch.equal(made.weight, WEIGHT)
     assert torch.equal(layer_norm.new((5,)).weight, WEIGHT)  # type: ignore[arg-type]
