@@ -263,6 +263,8 @@ def guarded(function: Callable[..., object], *arguments: object) -> Callable[[],
     def call() -> object:
         try:
             return function(*arguments)
+        except (ImplementationError, ContractViolationError):  # of a guarded call within
+            raise
         except Exception as error:
             if is_of_lost_device(error):
                 raise

@@ -131,23 +131,26 @@ def call_once(module: nn.Module, shape: tuple[int, ...]) -> None:
                 return
 
 
-def unregistered(module: nn.Module, shape: tuple[int, ...]) -> dict[str, str]:
-    """Return the tensors that a reader would take for parameters, and what it does with them.
+def unregistered(module: nn.Module, shape: tuple[int, ...]) -> list[str]:
+    """Say what a module does with tensors that a reader would take for parameters.
 
-    These are parameters, and leaves that require a gradient, outside of ``parameters()``; and plain
-    tensors of that size that are named as a weight or bias, and buffers named as a weight. Others
-    are left out: some modules keep zeros in a buffer where a kernel needs a bias.
+    These are parameters, and leaves that require a gradient, outside of ``parameters()``; tensors
+    of the normalized shape that are named as a weight or bias; and buffers of that shape that are
+    named as a weight, or are all that the module stores. Other buffers are left out: some modules
+    keep zeros where a kernel needs a bias.
     """
-    own, found = {id(parameter) for parameter in module.parameters()}, {}
+    own, found = {id(parameter) for parameter in module.parameters()}, []
     for inner in module.modules():
-        held = ((name, tensor) for name, value in vars(inner).items() for tensor in _tensors(value))
-        for name, tensor in held:
-            trains = tensor.requires_grad and tensor.is_leaf
-            is_named = name.lower() in {*_WEIGHTS, *_BIASES} and tensor.numel() == prod(shape)
-            if (trains or is_named) and id(tensor) not in own:
-                found[name] = "does not register"
-        buffers = dict(inner.named_buffers(recurse=False))
-        found |= {name: "makes a buffer of" for name in buffers if name.lower() in _WEIGHTS}
+        for name, value in vars(inner).items():
+            for tensor in _tensors(value):
+                is_named = name.lower() in {*_WEIGHTS, *_BIASES} and tensor.numel() == prod(shape)
+                trains = tensor.requires_grad and tensor.is_leaf
+                if (is_named or trains) and id(tensor) not in own:
+                    found.append(f"does not register {name}")
+        for name, buffer in inner.named_buffers(recurse=False):
+            is_stored = not own and name not in inner._non_persistent_buffers_set
+            if buffer.numel() == prod(shape) and (is_stored or name.lower() in _WEIGHTS):
+                found.append(f"makes a buffer of {name}")
     return found
 
 

@@ -134,9 +134,9 @@ class FoldedByEval(Norm):
 
     folded: Any = None
 
-    def train(self, mode: bool = True) -> Any:
-        self.folded = None if mode or self.weight is None else self.weight.detach().clone()
-        return super().train(mode)
+    def eval(self) -> Any:
+        self.folded = None if self.weight is None else self.weight.detach().clone()
+        return super().eval()
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training or torch.is_grad_enabled():
@@ -348,6 +348,26 @@ class Buffers(Norm):
         del self.weight, self.bias
         self.register_buffer("weight", ones)
         self.register_buffer("bias", zeros)
+
+
+class BuffersOfOtherNames(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("factors", torch.ones(dim))
+        self.register_buffer("summands", torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.factors, self.summands)
+
+
+class PlainTensorsOfItsFirstCall(nn.Module):
+    weight: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            self.weight, self.bias = torch.ones(x.shape[-1]), torch.zeros(x.shape[-1])
+        shape, dtype = x.shape[-1:], x.dtype
+        return functional.layer_norm(x, shape, self.weight.to(dtype), self.bias.to(dtype))
 
 
 class Frozen(Norm):
@@ -616,6 +636,19 @@ class LazyNorm(nn.Module):
             self.weight = nn.Parameter(torch.ones(self.dim, dtype=x.dtype))
             self.bias = nn.Parameter(torch.zeros(self.dim, dtype=x.dtype))
         return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.eps)
+
+
+class Aliased(nn.Module):
+    """Shows the parameters of its inner module as its own."""
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps)
+        self.weight, self.bias = self.norm.weight, self.norm.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y
 
 
 class CachedAndChecked(Norm):

@@ -30,6 +30,7 @@ from implementations.targets.attempt import Raised
 from implementations.targets.from_module import ModuleFunction
 from implementations.targets.module_parameters import (
     assign,
+    call_once,
     own_eps,
     parameter_names,
     unregistered,
@@ -78,7 +79,7 @@ class Made:
         """Return a new module with the weight and bias of a call."""
         module = _new(call)
         made = cls(module, _names_of(module, call), call)
-        module.to(device=call.inputs.x.device, dtype=call.inputs.x.dtype)
+        guarded(module.to, call.inputs.x)()
         made.write(call)
         made.freeze(is_frozen=False)
         return made
@@ -99,7 +100,7 @@ class Made:
         """Write the weight and bias of a call into the module's own."""
         with torch.no_grad():
             for role, parameter in self.parameters.items():
-                parameter.copy_(call.parameters[role].reshape(parameter.shape))
+                guarded(parameter.copy_, call.parameters[role].reshape(parameter.shape))()
 
     def freeze(self, *, is_frozen: bool = True) -> Made:
         """Let its parameters require no gradient, or require one again."""
@@ -130,7 +131,7 @@ class Made:
         """
         is_recorded = mode.is_recorded and not self.call.target.forward_only
         if self.module.training is not mode.training:
-            self.module.train(mode.training)
+            guarded(self.module.train if mode.training else self.module.eval)()
         x = copy_in_layout(self.call.inputs.x).requires_grad_(
             is_recorded and "x" not in self.frozen
         )
@@ -190,10 +191,8 @@ def _way(
             if usual is None:
                 return None
             made = Made.of(usual)
-            obtained = guarded(_obtained, obtain, made.after_calls() if is_called else made)()
-            if isinstance(obtained, ContractViolationError):
-                return str(obtained)
-            assert isinstance(obtained, Made)  # the other type that _obtained returns
+            obtained = guarded(obtain, made.after_calls() if is_called else made)()
+            assert isinstance(obtained, Made)  # the type that obtain returns
             if (fault := obtained.fault(*(modes or _MODES))) is None:
                 return None
             text, mode = fault
@@ -208,14 +207,6 @@ def _way(
         return check(None, raises_where=where)(update_wrapper(find, obtain))
 
     return declare
-
-
-def _obtained(obtain: Callable[[Made], Made], made: Made) -> Made | ContractViolationError:
-    """Return what a way makes of a module, or the violation that it finds."""
-    try:
-        return obtain(made)
-    except ContractViolationError as violation:
-        return violation
 
 
 def _usual(call: Call) -> Call | None:
@@ -315,8 +306,9 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
 def is_right_with_shared_parameters(made: Made) -> Made:
     """The parameters are those that its attributes hold now."""
     other = made.another()
-    for role, parameter in other.parameters.items():
-        assign(made.module, made.names[role], parameter)
+    roles = {id(parameter): role for role, parameter in made.parameters.items()}
+    for name, old in [*made.module.named_parameters(remove_duplicate=False)]:
+        assign(made.module, name, other.parameters[roles[id(old)]])
     return replace(made, call=other.call)
 
 
@@ -426,7 +418,7 @@ def _without(call: Call, what: str) -> str | None:
         case = replace(usual.case, affine=_affine(left))
         given = replace(usual, case=case).on(**dict.fromkeys({"weight", "bias"} - left))
         made = Made(built, {role: names[role] for role in left}, given)
-        built.to(device=usual.inputs.x.device, dtype=usual.inputs.x.dtype)
+        guarded(built.to, usual.inputs.x)()
         made.write(given)
         made.freeze(is_frozen=False)
         fault = made.fault(*_MODES)
@@ -468,9 +460,11 @@ def registers_its_parameters(call: Call) -> str | None:
     module = _module_if_any(call)
     if module is None:
         return None
-    made = _new(call)
-    for name, how in unregistered(made, call.case.normalized_shape).items():
-        return f"{how} {name}: no optimizer trains it"
+    made, shape = _new(call), call.case.normalized_shape
+    if not [*made.parameters()]:  # its first call may make them
+        call_once(made, shape)
+    if outside := unregistered(made, shape):
+        return f"{outside[0]}: no optimizer trains it"
     frozen = [name for name, own in made.named_parameters() if not own.requires_grad]
     if frozen and not module.is_instance:
         return f"makes its {frozen[0]} with requires_grad=False"

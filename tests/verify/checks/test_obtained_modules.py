@@ -56,6 +56,8 @@ WRONG = {
     "PlainBias": "does not register bias: no optimizer trains it",
     "ParametersInAList": "does not register held: no optimizer trains it",
     "Buffers": "makes a buffer of weight: no optimizer trains it",
+    "BuffersOfOtherNames": "makes a buffer of factors: no optimizer trains it",
+    "PlainTensorsOfItsFirstCall": "does not register weight: no optimizer trains it",
     "Frozen": "makes its weight with requires_grad=False",
     "FrozenBias": "makes its bias with requires_grad=False",
     "Tied": "gives a wrong y in every mode",
@@ -97,8 +99,8 @@ RIGHT = {
     **{
         name: getattr(wrong_modules, name)
         for name in (
-            "Norm", "WeightAtFirstCall", "LazyNorm", "CachedAndChecked", "BetaBuffer", "Dropping",
-            "Subclass",
+            "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
+            "Dropping", "Subclass",
         )
     },
     **{
