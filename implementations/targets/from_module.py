@@ -35,7 +35,7 @@ from implementations.targets.module_parameters import (
     shape_of,
 )
 from implementations.targets.recognise import LAYER_NORM
-from implementations.targets.signatures import inputs_besides_x, parameters_of
+from implementations.targets.signatures import VARIADIC, inputs_besides_x, parameters_of
 
 _KEPT = 16  # modules kept: one per shape, eps, form and dtype; some are as large as x
 _WIDTHS = (32, 64, 768)  # hidden sizes to try; some kernels accept only a model's
@@ -93,14 +93,16 @@ class ModuleFunction(Adapter):
     def arguments(self) -> Mapping[str, Parameter]:
         """The arguments of the constructor, as far as the user has not given them.
 
-        Those of ``torch.nn.LayerNorm`` are included if a subclass passes on its ``**kwargs``.
+        Those of ``torch.nn.LayerNorm`` are included if a subclass has ``**kwargs`` and no argument
+        of another name.
         """
         if self.is_instance:
             return {}
-        own = parameters_of(self.source)
-        is_open = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in own.values())
+        own, of_torch = parameters_of(self.source), parameters_of(nn.LayerNorm)
+        others = {name for name, taken in own.items() if taken.kind not in VARIADIC} - {*of_torch}
+        is_open = any(taken.kind is Parameter.VAR_KEYWORD for taken in own.values()) and not others
         if is_open and isinstance(self.source, type) and issubclass(self.source, nn.LayerNorm):
-            own = {**parameters_of(nn.LayerNorm), **own}
+            own = {**of_torch, **own}
         return {name: taken for name, taken in own.items() if name not in self.options.init}
 
     @property

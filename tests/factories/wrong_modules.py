@@ -698,3 +698,12 @@ class Subclass(nn.LayerNorm):
         weight, bias = (None if own is None else own.float() for own in (self.weight, self.bias))
         y = functional.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps)
         return y.to(x.dtype)
+
+
+class Passing(nn.LayerNorm):
+    """timm's constructor: torch's argument has another name, and the rest is passed on."""
+
+    def __init__(
+        self, num_channels: int, eps: float = 1e-5, affine: bool = True, **named: Any
+    ) -> None:
+        super().__init__(num_channels, eps=eps, elementwise_affine=affine, **named)

@@ -36,11 +36,10 @@ from implementations.targets.module_parameters import (
     unregistered,
 )
 
-__all__ = ["initial_parameters_match_torch", "registers_its_parameters", "uses_its_eps_attribute"]
+__all__ = ["Made"]
 
 _SMALL = 1 / 16  # scale of x: an eps of 1e-5 changes y in float32, and no square underflows
 _EPS = 3e-3  # no module's default; about the variance of x
-_LEARNING_RATE = 0.5
 _CALLED = "it was called before"
 
 
@@ -241,7 +240,7 @@ def _affine(roles: Collection[str]) -> Affine:
 
 
 def _changed(made: Made) -> Made:
-    """Return the module with other values, written in place."""
+    """Return the module with other values, written in place as an optimizer does."""
     other = made.another()
     made.write(other.call)
     return replace(made, call=other.call)
@@ -265,22 +264,8 @@ def is_right_when_called_again(made: Made) -> Made:
     return made
 
 
-@_way("an optimizer has made a step")
+@_way("an optimizer has changed its parameters")
 def is_right_after_a_training_step(made: Made) -> Made:
-    """The parameters are used as the optimizer left them."""
-    with torch.no_grad():  # as torch.optim.SGD does, whose first step imports torch._dynamo
-        for parameter in made.parameters.values():
-            if parameter.grad is not None:  # of the earlier calls
-                parameter.add_(parameter.grad, alpha=-_LEARNING_RATE)
-    values = {
-        role: own.detach().clone().reshape(made.call.case.normalized_shape)
-        for role, own in made.parameters.items()
-    }
-    return replace(made, call=made.call.on(**values))
-
-
-@_way("its parameters were changed in place")
-def is_right_after_changes_in_place(made: Made) -> Made:
     """The parameters are used as they are now."""
     return _changed(made)
 

@@ -75,7 +75,7 @@ def test_a_right_module_passes_whatever_its_parameters_are_called(module: type) 
 def test_a_weight_that_is_kept_without_gradients_is_found() -> None:
     findings = contract_findings(adopt(OfItsFirstWeight, "module"), CASE)
     wrong = [finding.kind for finding in findings if finding.severity is Severity.WRONG]
-    assert {"follows_parameter_updates", "is_right_after_changes_in_place"} <= {*wrong}
+    assert {"follows_parameter_updates", "is_right_after_a_training_step"} <= {*wrong}
 
 
 def test_a_wrong_use_of_a_submodule_is_found() -> None:

@@ -33,7 +33,7 @@ WRONG = {
     "ConstantOfData": "gives a wrong dx in evaluation mode",
     # what is kept from an earlier call
     "FoldedInEvaluation": "gives no dweight in evaluation mode",
-    "FoldedByEval": "where its parameters were changed in place",
+    "FoldedByEval": "where an optimizer has changed its parameters",
     "CastOnce": "where it has the state_dict of another module",
     "CachedByDtype": "where it had another dtype before",
     "CachedByVersion": "where its parameters were changed through .data",
@@ -100,7 +100,7 @@ RIGHT = {
         name: getattr(wrong_modules, name)
         for name in (
             "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
-            "Dropping", "Subclass",
+            "Dropping", "Subclass", "Passing",
         )
     },
     **{
