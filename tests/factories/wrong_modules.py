@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, ClassVar
 
 import torch
@@ -294,6 +295,14 @@ class NotALeaf(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x)
+
+
+class Locked(nn.LayerNorm):
+    """Cannot be copied or pickled."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.lock = Lock()
 
 
 class OneForAll(Norm):

@@ -246,6 +246,16 @@ def _changed(made: Made) -> Made:
     return replace(made, call=other.call)
 
 
+@_way("it is a deep copy")
+def is_right_as_a_deep_copy(made: Made) -> Made:
+    """copy.deepcopy copies all that matters: the original may change."""
+    if isinstance(made.module, torch.jit.ScriptModule):  # torch copies the graph of its parameters
+        return made
+    copied = copy.deepcopy(made.module)
+    made.write(made.another().call)
+    return replace(made, module=copied)
+
+
 @_way("it is called as a module", _TRAINING, is_called=False)
 def is_right_as_a_module(made: Made) -> Made:
     """A module computes the LayerNorm of its own weight, bias and eps."""
@@ -302,16 +312,6 @@ def is_independent_of_other_modules(made: Made) -> Made:
     """Two modules have parameters of their own."""
     made.another()
     return made
-
-
-@_way("it is a deep copy")
-def is_right_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy copies all that matters: the original may change."""
-    if isinstance(made.module, torch.jit.ScriptModule):  # torch copies the graph of its parameters
-        return made
-    copied = copy.deepcopy(made.module)
-    made.write(made.another().call)
-    return replace(made, module=copied)
 
 
 @_way("it is pickled")
@@ -503,9 +503,11 @@ def _new(call: Call, **arguments: object) -> nn.Module:
     """Return a new module of the shape and eps of a call, built with further arguments.
 
     Raises:
-        ImplementationError: its constructor raised.
+        ImplementationError: its constructor raised, or an instance cannot be copied.
     """
     module = _module_of(call)
+    if isinstance(module.source, nn.Module):
+        guarded(copy.deepcopy, module.source)()  # the user's own must stay as it is
     eps = call.case.eps if module.meaning().takes_eps else None
     try:
         return module.with_arguments(**arguments).new(call.case.normalized_shape, eps)

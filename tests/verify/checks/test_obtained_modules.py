@@ -83,6 +83,7 @@ WRONG = {
 
 RAISES = {
     "Lambda": "it is pickled",
+    "Locked": "it is a deep copy",
     "NotALeaf": "it is a deep copy",
     "AffineOffRaises": "it is made without weight and bias",
     "BiasOffRaises": "it is made without a bias",
@@ -162,6 +163,13 @@ def test_an_instance_is_judged_by_its_own_eps_and_stays_as_it_is() -> None:
     assert {finding.severity for finding in findings_of(module)} == {Severity.WRONG}
     assert torch.equal(module.weight, before)
     assert module.training
+
+
+def test_an_instance_that_cannot_be_copied_stays_as_it_is() -> None:
+    module = wrong_modules.Locked(32)
+    (finding,) = findings_of(module)
+    assert (finding.severity, finding.text) == (Severity.RAISES, "it is a deep copy")
+    assert bool((module.weight == 1).all())
 
 
 def test_parameters_of_another_start_are_right_if_the_constructor_is_told_so() -> None:
