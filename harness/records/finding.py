@@ -53,8 +53,6 @@ class RemarkKind(StrEnum):
     """Its default eps is not the 1e-5 of PyTorch."""
     SHOWN_EPS = "shown_eps"
     """Its attribute named eps differs from the eps that it adds."""
-    INITIAL_PARAMETERS = "initial_parameters"
-    """A new module does not start with weights of 1 and biases of 0."""
     SECOND_DERIVATIVE_WRONG = "second_derivative_wrong"
     """Its second derivative is wrong, without an error."""
     SECOND_DERIVATIVE_MISSING = "second_derivative_missing"

@@ -164,6 +164,7 @@ def run_once(
     """
     before = inputs.tensors if on_copies else [tensor.clone() for tensor in inputs.tensors]
     inputs = inputs.copies() if on_copies else inputs
+    required = [tensor.requires_grad for tensor in inputs.tensors]
     if is_judged:
         fill_free_memory(inputs.tensors)
     if case.direction is Direction.FORWARD:
@@ -189,6 +190,8 @@ def run_once(
     for old, new in zip(before, inputs.tensors, strict=True):
         if not torch.equal(bits_of(old), bits_of(new)):
             raise ContractViolationError("modified one of its inputs")
+    if required != [tensor.requires_grad for tensor in inputs.tensors]:
+        raise ContractViolationError("changed requires_grad of one of its inputs")
     if incomplete:
         raise ContractViolationError(incomplete)
     return outputs
@@ -260,6 +263,8 @@ def guarded(function: Callable[..., object], *arguments: object) -> Callable[[],
     def call() -> object:
         try:
             return function(*arguments)
+        except (ImplementationError, ContractViolationError):  # of a guarded call within
+            raise
         except Exception as error:
             if is_of_lost_device(error):
                 raise

@@ -91,12 +91,7 @@ class Constructor:
         }
         eps = next((name for name in rest if is_eps(name)), None)
         guesses_eps = eps is None and Parameter.VAR_KEYWORD in kinds
-        flags = {
-            name: role
-            for role, names in _FLAGS.items()
-            for name in rest
-            if name in names and _is_flag(rest[name])
-        }
+        flags = flags_among(rest)
         others = {
             name: parameter for name, parameter in rest.items() if name != eps and name not in flags
         }
@@ -163,7 +158,7 @@ class Constructor:
         raise UnsupportedError(
             f"{signature_text(self.build)} cannot be built for a normalized_shape of "
             f"{list(shape)}: {reason}"
-        )
+        ) from (None if failed is None else failed.error)
 
     def _sizes(
         self, shape: tuple[int, ...], form: Form | None
@@ -179,6 +174,16 @@ class Constructor:
             yield ((), {self.size: value}) if self.size else ((value,), {})
         if not self.size:  # a class without a constructor of its own takes nothing
             yield (), {}
+
+
+def flags_among(parameters: Mapping[str, Parameter]) -> dict[str, str]:
+    """Return the parameters that switch off "weight", "bias" or both ("affine"), and which."""
+    return {
+        name: role
+        for role, names in _FLAGS.items()
+        for name in parameters
+        if name in names and _is_flag(parameters[name])
+    }
 
 
 def makes_modules(function: Callable[..., Any]) -> bool:

@@ -8,9 +8,10 @@ with the contract's signature, common to modules and functions, is in :mod:`.ada
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import Parameter
 from itertools import product
 from threading import RLock
 from typing import NamedTuple
@@ -20,11 +21,13 @@ from torch import Tensor, nn
 
 from implementations.contract import Param, UnsupportedError
 from implementations.targets.adapter import Adapter
-from implementations.targets.attempt import first_success
-from implementations.targets.construct import Constructor, Form
+from implementations.targets.attempt import Raised, attempt, first_success
+from implementations.targets.construct import Constructor, Form, flags_among
 from implementations.targets.meaning import CallOptions, Meaning, Probe, find_meaning
 from implementations.targets.module_parameters import (
     ParameterNames,
+    call_once,
+    is_uninitialized,
     known_eps,
     own_eps,
     parameter_names,
@@ -32,7 +35,7 @@ from implementations.targets.module_parameters import (
     shape_of,
 )
 from implementations.targets.recognise import LAYER_NORM
-from implementations.targets.signatures import inputs_besides_x, parameters_of
+from implementations.targets.signatures import VARIADIC, inputs_besides_x, parameters_of
 
 _KEPT = 16  # modules kept: one per shape, eps, form and dtype; some are as large as x
 _WIDTHS = (32, 64, 768)  # hidden sizes to try; some kernels accept only a model's
@@ -60,8 +63,8 @@ class ModuleFunction(Adapter):
     _names: ParameterNames | None = None
     _ignores_eps = False
     """Whether an eps in the ``**kwargs`` of the constructor has no effect."""
-    _training = True
-    """The mode of modules that are built; an instance keeps its own."""
+    _is_lazy = False
+    """Whether the first call of a module makes its parameters."""
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class ModuleFunction(Adapter):
         """Take a module class, or an instance, which is called as it is.
 
         Args:
-            source: the class or instance; modules of a class are built in training mode.
+            source: the class or instance.
             options: what the user has declared.
         """
         super().__init__(source, options)
@@ -79,21 +82,42 @@ class ModuleFunction(Adapter):
         self._made: dict[tuple[object, ...], nn.Module] = {}
         self._lock = RLock()
 
-    def in_other_mode(self) -> ModuleFunction:
-        """Return a function of the same source in the other of training and evaluation mode."""
-        other, source = copy.copy(self), self.source
-        if self.is_instance:
-            source = copy.deepcopy(source).train(not source.training)
-        vars(other).update(source=source, _training=not self._training, _made={}, _lock=RLock())
+    def with_arguments(self, **arguments: object) -> ModuleFunction:
+        """Return a function of the same class, whose modules are built with further arguments."""
+        other, init = copy.copy(self), {**self.options.init, **arguments}
+        options = replace(self.options, init=init)
+        vars(other).update(options=options, _made={}, _lock=RLock())
         return other
+
+    @property
+    def arguments(self) -> Mapping[str, Parameter]:
+        """The arguments of the constructor, as far as the user has not given them.
+
+        Those of ``torch.nn.LayerNorm`` are included if a subclass has ``**kwargs`` and no argument
+        of another name.
+        """
+        if self.is_instance:
+            return {}
+        own, of_torch = parameters_of(self.source), parameters_of(nn.LayerNorm)
+        others = {name for name, taken in own.items() if taken.kind not in VARIADIC} - {*of_torch}
+        is_open = any(taken.kind is Parameter.VAR_KEYWORD for taken in own.values()) and not others
+        if is_open and isinstance(self.source, type) and issubclass(self.source, nn.LayerNorm):
+            own = {**of_torch, **own}
+        return {name: taken for name, taken in own.items() if name not in self.options.init}
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """The arguments that switch off "weight", "bias" or both ("affine"), and which."""
+        return flags_among(self.arguments)
 
     @property
     def normalized_shape(self) -> tuple[int, ...] | None:
         """The only shape that it normalises, from an instance or ``init``; None if it takes any."""
         if isinstance(self.source, nn.Module):
             return shape_of(self.source)
-        if self._constructor().size is None:
-            return shape_of(self.new((1,)))
+        constructor = self._constructor()
+        if constructor.size is None:
+            return shape_of(constructor.make((1,), None, weight=True, bias=True))
         return None
 
     @property
@@ -133,11 +157,17 @@ class ModuleFunction(Adapter):
             UnsupportedError: it cannot be built from these.
         """
         if isinstance(self.source, nn.Module):
-            return copy.deepcopy(self.source)
+            return self._ready(_copied(self.source), tuple(normalized_shape))
         shape = tuple(normalized_shape)
         form = self._form if len(shape) == 1 else None
         made = self._constructor().make(shape, eps, weight=weight, bias=bias, form=form)
-        return made.train(self._training)
+        return self._ready(made, shape)
+
+    def _ready(self, made: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+        """Return a module that has its parameters, after a call if that makes them."""
+        if self._is_lazy or is_uninitialized(made):
+            call_once(made, shape)
+        return made
 
     def _call(
         self, x: Tensor, shape: tuple[int, ...], weight: Param, bias: Param, eps: float | None
@@ -203,7 +233,7 @@ class ModuleFunction(Adapter):
                     failed = failed or error
                     continue
                 is_built = True
-                yield (width,), form, made.train(self._training)
+                yield (width,), form, self._ready(made, (width,))
                 break  # the richest combination that can be built
         if not is_built:
             assert failed is not None  # every attempt was refused
@@ -240,7 +270,7 @@ class ModuleFunction(Adapter):
 
         def call(x: Tensor, weight: Param, bias: Param) -> Tensor:
             if x.dtype not in modules:
-                modules[x.dtype] = copy.deepcopy(made).to(x.dtype)
+                modules[x.dtype] = _copied(made).to(x.dtype)
             weight = None if weight is None else weight.reshape(shape)
             bias = None if bias is None else bias.reshape(shape)
             return run_module(modules[x.dtype], names, x, shape, weight, bias)
@@ -257,4 +287,15 @@ class ModuleFunction(Adapter):
             is_guess=self._is_size_guessed,
             device=device,
         )
-        return _Found(form, names, probe, find_meaning(probe, self.options))
+        found, known = find_meaning(probe, self.options), {*dict(made.named_parameters())}
+        if any({*dict(called.named_parameters())} > known for called in modules.values()):
+            self._is_lazy = True
+            return self._tried(device, shape, form, self._ready(made, shape))
+        return _Found(form, names, probe, found)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Return a copy, or the module itself if it cannot be copied."""
+    with torch.no_grad():  # parameters of a ScriptModule are copied by an operation
+        copied = attempt(partial(copy.deepcopy, module))
+    return module if isinstance(copied, Raised) else copied

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, ValuesView
 from dataclasses import dataclass
+from functools import partial, reduce
 from math import prod
 
 import torch
@@ -12,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.parameter import UninitializedParameter
 
 from implementations.contract import Param, UnsupportedError
+from implementations.targets.attempt import Raised, attempt
 from implementations.targets.signatures import is_eps
 
 # names of weight and bias in papers, documentation and libraries
@@ -44,7 +46,7 @@ def parameter_names(module: nn.Module, shape: tuple[int, ...] | None) -> Paramet
         UnsupportedError: its parameters are created by the first call.
     """
     own = dict(module.named_parameters())
-    if any(isinstance(parameter, UninitializedParameter) for parameter in own.values()):
+    if is_uninitialized(module):
         raise UnsupportedError("its parameters have no shape before it is called")
     fitting = [
         name for name, parameter in own.items() if shape is None or parameter.numel() == prod(shape)
@@ -91,8 +93,72 @@ def run_module(
             )
         same = parameter.shape == own[name].shape
         given[name] = parameter if same else parameter.reshape(own[name].shape)
+    if isinstance(module, torch.jit.ScriptModule):  # functional_call refuses one
+        return _run_script(module, given, x)
     y: Tensor = functional_call(module, given, (x,))
     return y
+
+
+def _run_script(module: nn.Module, given: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Run a ScriptModule, whose attributes accept any tensor, with other parameters."""
+    own = dict(module.named_parameters())
+    try:
+        for name, tensor in given.items():
+            assign(module, name, tensor)
+        y: Tensor = module(x)
+        return y
+    finally:
+        for name in given:
+            assign(module, name, own[name])
+
+
+def assign(module: nn.Module, name: str, tensor: Tensor) -> None:
+    """Let a module use another tensor as its parameter ``name``, as in "norm.weight"."""
+    *path, attribute = name.split(".")
+    setattr(reduce(getattr, path, module), attribute, tensor)
+
+
+def is_uninitialized(module: nn.Module) -> bool:
+    """Whether a module, as torch.nn.LazyLinear, has parameters without a shape."""
+    return any(isinstance(own, UninitializedParameter) for own in module.parameters())
+
+
+def call_once(module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Call a module on zeros with as many axes as it accepts, if it accepts any."""
+    with torch.no_grad():
+        for size in ((2, *shape), (2, 3, *shape), (2, *shape, 3, 5)):
+            if not isinstance(attempt(partial(module, torch.zeros(size))), Raised):
+                return
+
+
+def unregistered(module: nn.Module, shape: tuple[int, ...]) -> list[str]:
+    """Say what a module does with tensors that a reader would take for parameters.
+
+    These are parameters, and leaves that require a gradient, outside of ``parameters()``; tensors
+    of the normalized shape that are named as a weight or bias; and buffers of that shape that are
+    named as a weight, or are all that the module stores. Other buffers are left out: some modules
+    keep zeros where a kernel needs a bias.
+    """
+    own, found = {id(parameter) for parameter in module.parameters()}, []
+    for inner in module.modules():
+        for name, value in vars(inner).items():
+            for tensor in _tensors(value):
+                is_named = name.lower() in {*_WEIGHTS, *_BIASES} and tensor.numel() == prod(shape)
+                trains = tensor.requires_grad and tensor.is_leaf
+                if (is_named or trains) and id(tensor) not in own:
+                    found.append(f"does not register {name}")
+        for name, buffer in inner.named_buffers(recurse=False):
+            is_stored = not own and name not in inner._non_persistent_buffers_set
+            if buffer.numel() == prod(shape) and (is_stored or name.lower() in _WEIGHTS):
+                found.append(f"makes a buffer of {name}")
+    return found
+
+
+def _tensors(value: object) -> list[Tensor]:
+    """Return the tensors in an attribute that Python keeps, or in a list or dict there."""
+    values = value.values() if type(value) is dict else value
+    values = values if isinstance(values, list | tuple | ValuesView) else [values]
+    return [tensor for tensor in values if isinstance(tensor, Tensor)]
 
 
 def own_eps(module: nn.Module) -> list[float]:
@@ -113,6 +179,8 @@ def known_eps(module: nn.Module) -> tuple[float, ...]:
 
 def shape_of(module: nn.Module) -> tuple[int, ...] | None:
     """Return the normalized shape of an instance; None if it accepts any."""
+    if is_uninitialized(module):
+        return None
     for name in ("normalized_shape", "dim", "hidden_size"):
         size = getattr(module, name, None)
         if isinstance(size, int) and not isinstance(size, bool) and size > 0:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 # isort: off
 # in the order in which they are run
-from harness.verify.checks import memory, arguments, surroundings, honesty, gradients, huge
+from harness.verify.checks import (
+    memory, arguments, modules, surroundings, honesty, gradients, huge,
+)  # fmt: skip
 
 # isort: on
 from harness.verify.checks.calls import Call
@@ -19,5 +21,6 @@ __all__ = [
     "honesty",
     "huge",
     "memory",
+    "modules",
     "surroundings",
 ]

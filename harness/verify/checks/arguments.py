@@ -1,4 +1,4 @@
-"""Contract checks of arguments and modules: valid forms are accepted, invalid ones raise."""
+"""Contract checks of arguments: valid forms are accepted, invalid ones raise."""
 
 from __future__ import annotations
 
@@ -19,17 +19,11 @@ from harness.records.text import listed
 from harness.run import ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import RaisedInFormError, check
-from harness.verify.scope import InScope, adapter_of, scope_of
-from implementations.targets.from_module import ModuleFunction
-from implementations.targets.module_parameters import own_eps, parameter_names
+from harness.verify.scope import InScope, scope_of
 
 __all__ = [
     "accepts_arguments_like_torch",
-    "initial_parameters_match_torch",
-    "is_unchanged_in_eval_mode",
     "rejects_wrong_shapes",
-    "uses_its_eps_attribute",
-    "uses_its_own_parameters",
 ]
 
 _SMALL = 1 / 256  # scale of x; its variance is then close to eps, so that eps changes y
@@ -153,100 +147,3 @@ def _naming(form: str) -> Iterator[None]:
     except ImplementationError as raised:
         if raised.status is not Status.UNSUPPORTED:
             raise RaisedInFormError(raised, form) from raised
-
-
-@check(Direction.FORWARD, raises_where="the module is in evaluation mode")
-def is_unchanged_in_eval_mode(call: Call) -> str | None:
-    """module.eval() changes no result: a LayerNorm has no mode."""
-    module = _module_of(call)
-    if module is None:
-        return None
-    function = InScope(module.in_other_mode(), scope_of(call.target))
-    for given in (call, call.seeded(1)):  # the second with other weights and biases
-        expected = copies_of(given.outputs())
-        other_mode = replace(given, target=replace(given.target, function=function))
-        if given.differs(expected, other_mode.outputs()):
-            return "gives another y in evaluation mode than in training mode"
-    return None
-
-
-@check(Direction.FORWARD, remark=RemarkKind.SHOWN_EPS)
-def uses_its_eps_attribute(call: Call) -> str | None:
-    """The eps that is added is that of the attribute named eps."""
-    module, measured = _module_of(call), scope_of(call.target).default_eps
-    if module is None or measured is None:
-        return None
-    attributes = set(own_eps(module.new(call.case.normalized_shape)))
-    if len(attributes) != 1 or measured in attributes:
-        return None
-    return f"has an attribute eps of {attributes.pop():g}, and adds {measured:g}"
-
-
-@check(Direction.FORWARD, remark=RemarkKind.INITIAL_PARAMETERS)
-def initial_parameters_match_torch(call: Call) -> str | None:
-    """A new module has weights of 1 and biases of 0, as torch.nn.LayerNorm has."""
-    module = _module_of(call)
-    if module is None or module.is_instance:
-        return None
-    _, own, names = _new(module, call)
-    for (parameter, name), start in zip(names.items(), (1.0, 0.0), strict=True):
-        if name is not None and not bool((own[name] == start).all()):
-            return f"initialises its {parameter} ({name}) to something other than {start:g}"
-    return None
-
-
-@check(Direction.FORWARD)
-def uses_its_own_parameters(call: Call) -> str | None:
-    """Called as a module, it computes the LayerNorm of its own weight, bias and eps."""
-    module, scope = _module_of(call), scope_of(call.target)
-    if module is None:
-        return None
-    call = call.changed(eps=call.case.eps if scope.default_eps is None else scope.default_eps)
-    made, own, names = _new(module, call)
-    made.to(device=call.inputs.x.device, dtype=call.inputs.x.dtype)
-    parameters = {
-        parameter: None if name is None else own[name].detach().reshape(call.case.normalized_shape)
-        for parameter, name in names.items()
-    }
-    if {name for name, tensor in parameters.items() if tensor is not None} != {*call.parameters}:
-        return None  # its constructor makes other parameters than the scope found
-    call = call.on(x=call.inputs.x * _SMALL, **parameters)
-    with torch.no_grad():
-        expected = copies_of(call.outputs())
-        y = _called_as_module(module, made, call.inputs.x, scope.channels_first)
-    if y is None or call.differs(expected, Outputs(y=y)):
-        return "gives a y, called as a module, that does not follow from its weight, bias and eps"
-    if call.beyond(Outputs(y=y)):
-        return "gives a wrong y if it is called as a module"
-    return None
-
-
-def _module_of(call: Call) -> ModuleFunction | None:
-    """Return the adapter of a module; None if the target is no module."""
-    adapter = adapter_of(call.target)
-    return adapter if isinstance(adapter, ModuleFunction) else None
-
-
-def _new(
-    module: ModuleFunction, call: Call
-) -> tuple[torch.nn.Module, dict[str, Tensor], dict[str, str | None]]:
-    """Return a new module, its parameters, and the names of its weight and bias."""
-    shape = call.case.normalized_shape
-    made = guarded(module.new, shape)()
-    assert isinstance(made, torch.nn.Module)  # the type that new returns
-    names = parameter_names(made, shape)
-    return made, dict(made.named_parameters()), {"weight": names.weight, "bias": names.bias}
-
-
-def _called_as_module(
-    module: ModuleFunction, made: torch.nn.Module, x: Tensor, channels_first: bool
-) -> Tensor | None:
-    """Call a module itself; None if the result does not have x's shape."""
-    rank = len(module.meaning().leading)
-    if channels_first:
-        given = x.reshape(1, *[1] * (rank - 1), *x.shape).movedim(-1, 1)
-        y = guarded(made, given.contiguous())()
-        return y.movedim(1, -1).reshape(x.shape) if isinstance(y, Tensor) else None
-    y = guarded(made, x.reshape(*[1] * (rank - 1), *x.shape))()
-    is_right = isinstance(y, Tensor) and y.numel() == x.numel() and y.dtype == x.dtype
-    return y.reshape(x.shape) if is_right and isinstance(y, Tensor) else None

@@ -1,0 +1,718 @@
+"""Modules with one mistake each, which no plain call of a new one shows, and right modules."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Norm(nn.Module):
+    """Right; most of the others differ from it in one thing."""
+
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self,
+        dim: int,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.dim, self.eps, self.given = dim, eps, (elementwise_affine, bias)
+        where: Any = {"device": device, "dtype": dtype}
+        self.weight = self.bias = None
+        if elementwise_affine:
+            self.make(torch.ones(dim, **where), torch.zeros(dim, **where))
+            self.bias = self.bias if bias else None
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = nn.Parameter(ones), nn.Parameter(zeros)
+
+    def norm(self, x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
+        return functional.layer_norm(x, (self.dim,), weight, bias, self.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.weight, self.bias)
+
+
+# --- modes ---------------------------------------------------------------------------------------
+
+
+class BiasLostInEvaluation(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.weight, self.bias if self.training else None)
+
+
+class EpsOfEvaluation(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        eps = self.eps if self.training else 1e-12
+        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, eps)
+
+
+class RunningVariance(Norm):
+    """Uses the variance of its last batch in evaluation mode."""
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(ones, zeros)
+        self.register_buffer("running", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.running = x.detach().var(-1, unbiased=False).mean()
+            return super().forward(x)
+        normed = (x - x.mean(-1, keepdim=True)) * (self.running + self.eps).rsqrt()
+        return self._affine(normed)
+
+    def _affine(self, normed: Tensor) -> Tensor:
+        normed = normed if self.weight is None else normed * self.weight
+        return normed if self.bias is None else normed + self.bias
+
+
+class UnbiasedWithoutGradient(Norm):
+    """Takes a fast path in evaluation mode without gradients, with the variance over N - 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or torch.is_grad_enabled():
+            return super().forward(x)
+        centred = x - x.mean(-1, keepdim=True)
+        normed = centred * (x.var(-1, keepdim=True) + self.eps).rsqrt()
+        normed = normed if self.weight is None else normed * self.weight
+        return normed if self.bias is None else normed + self.bias
+
+
+class DetachedInEvaluation(Norm):
+    """Saves memory in evaluation mode: x gets no gradient from its statistics."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return super().forward(x)
+        variance, mean = torch.var_mean(x.detach(), -1, unbiased=False, keepdim=True)
+        normed = (x - mean) * (variance + self.eps).rsqrt()
+        normed = normed if self.weight is None else normed * self.weight
+        return normed if self.bias is None else normed + self.bias
+
+
+class BiasTwiceInTraining(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y + self.bias if self.training and self.bias is not None else y
+
+
+# --- what is kept from an earlier call -----------------------------------------------------------
+
+
+class FoldedInEvaluation(Norm):
+    """Keeps a copy of the weight of its first call in evaluation mode."""
+
+    folded: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or self.weight is None:
+            return super().forward(x)
+        if self.folded is None:
+            self.folded = self.weight.detach().clone()
+        return self.norm(x, self.folded, self.bias)
+
+
+class FoldedUntilTraining(FoldedInEvaluation):
+    """The same, and forgets the copy in train(): only a change in evaluation mode shows it."""
+
+    def train(self, mode: bool = True) -> Any:
+        self.folded = None
+        return super().train(mode)
+
+
+class FoldedByEval(Norm):
+    """Folds its weight when it gets into evaluation mode."""
+
+    folded: Any = None
+
+    def eval(self) -> Any:
+        self.folded = None if self.weight is None else self.weight.detach().clone()
+        return super().eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or torch.is_grad_enabled():
+            return super().forward(x)
+        return self.norm(x, self.folded, self.bias)
+
+
+class DecaysItsWeight(Norm):
+    """Changes its own weight in every training step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if self.training and self.weight is not None:
+            self.weight.data.mul_(0.9)
+        return y
+
+
+class NewParametersInEveryCall(Norm):
+    """Replaces its parameters, which an optimizer holds."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is not None and self.training:
+            self.weight = nn.Parameter(self.weight.detach())
+        return super().forward(x)
+
+
+class CastOnce(Norm):
+    """Keeps the weight in the dtype of its first call."""
+
+    cast: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            return super().forward(x)
+        if self.cast is None:
+            self.cast = self.weight.detach().to(x.dtype, copy=True)
+        weight = self.weight if torch.is_grad_enabled() else self.cast.to(x.dtype)
+        return self.norm(x, weight, self.bias)
+
+
+class CachedByDtype(Norm):
+    """Keeps copies of weight and bias for each dtype, and never makes them anew."""
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(ones, zeros)
+        self.copies: dict[Any, Any] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or self.weight is None:
+            return super().forward(x)
+        if x.dtype not in self.copies:
+            bias = None if self.bias is None else self.bias.detach().clone()
+            self.copies[x.dtype] = self.weight.detach().clone(), bias
+        return self.norm(x, *self.copies[x.dtype])
+
+
+class CachedByVersion(Norm):
+    """Notices changes in place, and neither new parameters nor those through .data."""
+
+    kept: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or self.weight is None:
+            return super().forward(x)
+        if self.kept is None or self.kept[0] != self.weight._version:
+            self.kept = self.weight._version, self.weight.detach().clone()
+        return self.norm(x, self.kept[1], self.bias)
+
+
+class OldParametersAfterSharing(Norm):
+    """Holds its parameters in a list too, and computes with those of the list."""
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(ones, zeros)
+        self.own = [self.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = None if self.weight is None else self.own[0].to(x.dtype)
+        return self.norm(x, weight, self.bias)
+
+
+class GradientOnce(Norm):
+    """Records a graph for its parameters in its first call alone."""
+
+    is_called = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None or not self.is_called:
+            self.is_called = True
+            return super().forward(x)
+        return self.norm(x, self.weight.detach(), self.bias)
+
+
+# --- copies, files and dtypes --------------------------------------------------------------------
+
+
+class WithoutEpsInPickle(Norm):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.eps = 1e-5
+
+
+class CopiedWithDefaults(Norm):
+    def __deepcopy__(self, memo: Any) -> CopiedWithDefaults:
+        return type(self)(self.dim, self.eps, *self.given).to(next(self.parameters(), None))
+
+
+class CopySharesParameters(Norm):
+    def __deepcopy__(self, memo: Any) -> CopySharesParameters:
+        copied = type(self)(self.dim, self.eps, *self.given)
+        copied.weight, copied.bias = self.weight, self.bias
+        return copied
+
+
+class UnscaledState(Norm):
+    """Writes the bias into its state_dict and does not read it again."""
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+        if self.bias is not None:
+            state[prefix + "bias"] = self.bias.detach().clone()
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+class ScaleOutsideState(Norm):
+    """Keeps the size of the weight in an attribute, which no state_dict holds."""
+
+    scale = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            return super().forward(x)
+        if self.training:
+            self.scale = float(self.weight.detach().norm())
+        norm = self.weight.norm().clamp(min=1e-9)
+        return self.norm(x, self.weight / norm * self.scale, self.bias)
+
+
+class Lambda(Norm):
+    """Cannot be pickled."""
+
+    def __init__(self, dim: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(dim, *arguments, **named)
+        self.activation = lambda y: y
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(super().forward(x))
+
+
+class NotALeaf(Norm):
+    """Cannot be copied by copy.deepcopy."""
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(ones, zeros)
+        self.double = self.weight * 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+class Locked(nn.LayerNorm):
+    """Cannot be copied or pickled."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.lock = Lock()
+
+
+class OneForAll(Norm):
+    """All modules of a size share one weight."""
+
+    known: ClassVar[dict[int, Any]] = {}
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(ones, zeros)
+        self.weight = self.known.setdefault(self.dim, self.weight)
+
+
+# --- what its parameters are ---------------------------------------------------------------------
+
+
+class PlainTensors(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = ones, zeros
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = (
+            None if own is None else own.to(x.dtype) for own in (self.weight, self.bias)
+        )
+        return self.norm(x, weight, bias)
+
+
+class PlainTensorsThatTrain(PlainTensors):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = ones.requires_grad_(), zeros.requires_grad_()
+
+
+class PlainBias(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = nn.Parameter(ones), zeros
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.weight, None if self.bias is None else self.bias.to(x.dtype))
+
+
+class ParametersInAList(Norm):
+    held: Any = ()
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.held = [nn.Parameter(ones), nn.Parameter(zeros)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, *(own.to(x.dtype) for own in self.held))
+
+
+class Buffers(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        del self.weight, self.bias
+        self.register_buffer("weight", ones)
+        self.register_buffer("bias", zeros)
+
+
+class BuffersOfOtherNames(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("factors", torch.ones(dim))
+        self.register_buffer("summands", torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.factors, self.summands)
+
+
+class PlainTensorsOfItsFirstCall(nn.Module):
+    weight: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            self.weight, self.bias = torch.ones(x.shape[-1]), torch.zeros(x.shape[-1])
+        shape, dtype = x.shape[-1:], x.dtype
+        return functional.layer_norm(x, shape, self.weight.to(dtype), self.bias.to(dtype))
+
+
+class Frozen(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight = nn.Parameter(ones, requires_grad=False)
+        self.bias = nn.Parameter(zeros, requires_grad=False)
+
+
+class FrozenBias(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = nn.Parameter(ones), nn.Parameter(zeros, requires_grad=False)
+
+
+class Tied(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight = nn.Parameter(ones)
+        self.bias = self.weight
+
+
+class SharedStorage(Norm):
+    """Weight and bias lie in one memory, of which the constructor makes the bias last."""
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight = nn.Parameter(zeros)
+        self.bias = nn.Parameter(zeros)
+
+
+class ZeroWeight(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = nn.Parameter(zeros.clone()), nn.Parameter(zeros)
+
+
+class RandomWeight(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = nn.Parameter(torch.randn_like(ones)), nn.Parameter(zeros)
+
+
+class BiasOfOne(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.weight, self.bias = nn.Parameter(ones), nn.Parameter(ones.clone())
+
+
+class Unfreezes(Norm):
+    """Sets requires_grad of its parameters in every call."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for parameter in self.parameters():
+            parameter.requires_grad_()
+        return super().forward(x)
+
+
+class NoGradientIfFrozen(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        if not any(parameter.requires_grad for parameter in self.parameters()):
+            with torch.no_grad():
+                return super().forward(x)
+        return super().forward(x)
+
+
+class NoGradientIfXHasNone(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(x.requires_grad and torch.is_grad_enabled()):
+            return super().forward(x)
+
+
+class FrozenAtFirst(Norm):
+    """Remembers which parameters required a gradient in its first call."""
+
+    trains: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            return super().forward(x)
+        if self.trains is None:
+            self.trains = self.weight.requires_grad
+        return self.norm(x, self.weight if self.trains else self.weight.detach(), self.bias)
+
+
+class BiasLostInScript(nn.LayerNorm):
+    """Wrong in evaluation mode, and made for torch.jit.script."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        y = functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return y if self.training else y - self.bias
+
+
+# --- options of its constructor ------------------------------------------------------------------
+
+
+class EpsIgnored(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, 1e-5)
+
+
+class AffineNeverOff(nn.Module):
+    """Makes parameters with elementwise_affine=False too, and uses them."""
+
+    def __init__(
+        self, dim: int, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class BiasNeverOff(nn.Module):
+    def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class WeightOffWithBias(nn.Module):
+    def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+        self.weight = nn.Parameter(torch.ones(dim)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.eps)
+
+
+class AffineOffRaises(nn.Module):
+    def __init__(self, dim: int, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim)) if elementwise_affine else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if elementwise_affine else None
+        self.dim, self.eps = self.weight.shape, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self.dim, self.weight, self.bias, self.eps)
+
+
+class BiasOffRaises(nn.Module):
+    """Raises in forward."""
+
+    def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.weight, None, self.eps) + self.bias
+
+
+class DtypeIgnored(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(torch.ones(ones.shape), torch.zeros(zeros.shape))
+
+
+class DtypeOfWeightAlone(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        super().make(ones, torch.zeros(zeros.shape))
+
+
+class DtypeRaises(Norm):
+    def __init__(self, dim: int, eps: float = 1e-5, dtype: Any = None) -> None:
+        super().__init__(dim, eps, dtype=None if dtype is None else dtype.name)
+
+
+class DeviceIgnored(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        like: Any = {"dtype": ones.dtype}
+        super().make(torch.ones(ones.shape, **like), torch.zeros(zeros.shape, **like))
+
+
+# --- made at the first call ----------------------------------------------------------------------
+
+
+class WeightFromData(nn.Module):
+    """Makes its parameters in its first call, and the weight of what it is given."""
+
+    weight: Any
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.dim, self.eps, self.weight = dim, eps, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            ones = torch.ones(self.dim, dtype=x.dtype)
+            self.weight = nn.Parameter(ones)
+            self.bias = nn.Parameter(0.1 * ones)
+        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.eps)
+
+
+class ConstantOfData(Norm):
+    """Keeps the mean of its first x in evaluation mode."""
+
+    mean: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return super().forward(x)
+        if self.mean is None or self.mean.shape[:-1] != x.shape[:-1]:
+            self.mean = x.detach().mean(-1, keepdim=True)
+        variance = x.var(-1, unbiased=False, keepdim=True)
+        normed = (x - self.mean) * (variance + self.eps).rsqrt()
+        normed = normed if self.weight is None else normed * self.weight
+        return normed if self.bias is None else normed + self.bias
+
+
+class StaysInItsDtype(Norm):
+    def _apply(self, *arguments: Any, **named: Any) -> Any:
+        return self
+
+
+class FrozenByItsDtype(Norm):
+    """Makes new parameters in .to(), and forgets that the old ones were trained."""
+
+    def _apply(self, change: Any, *arguments: Any, **named: Any) -> Any:
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                new = change(parameter.detach())
+                self._parameters[name] = nn.Parameter(new, requires_grad=False)
+        return self
+
+
+class OpenSubclass(nn.LayerNorm):
+    """Passes on its arguments, and makes a bias of its own."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.bias = nn.Parameter(torch.zeros(self.normalized_shape))
+
+
+# --- right ones ----------------------------------------------------------------------------------
+
+
+class WeightAtFirstCall(nn.Module):
+    """Makes its parameters in its first call."""
+
+    def __init__(self, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.UninitializedParameter()
+        self.bias = nn.UninitializedParameter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.weight, nn.UninitializedParameter):
+            self.weight.materialize(x.shape[-1:])
+            self.bias.materialize(x.shape[-1:])
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
+        return functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+
+
+class LazyNorm(nn.Module):
+    """Registers its parameters in its first call."""
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None:
+            self.weight = nn.Parameter(torch.ones(self.dim, dtype=x.dtype))
+            self.bias = nn.Parameter(torch.zeros(self.dim, dtype=x.dtype))
+        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.eps)
+
+
+class Aliased(nn.Module):
+    """Shows the parameters of its inner module as its own."""
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps)
+        self.weight, self.bias = self.norm.weight, self.norm.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y
+
+
+class CachedAndChecked(Norm):
+    """Keeps a cast weight, and makes it anew whenever the weight is another one."""
+
+    kept: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or self.weight is None:
+            return super().forward(x)
+        if self.kept is None or not torch.equal(self.kept[0], self.weight):
+            self.kept = self.weight.detach().clone(), self.weight.detach().to(x.dtype)
+        return self.norm(x, self.kept[1].to(x.dtype), self.bias)
+
+
+class BetaBuffer(nn.Module):
+    """lucidrains' LayerNorm: a gain, and zeros in place of a bias, which no one trains."""
+
+    beta: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(dim))
+        self.register_buffer("beta", torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.gamma, self.beta)
+
+
+class Dropping(Norm):
+    """Has a buffer of its own that does not matter, and a mode."""
+
+    def __init__(self, dim: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(dim, *arguments, **named)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return super().forward(x)
+
+
+class Subclass(nn.LayerNorm):
+    """Torch's own, in float32 whatever the dtype of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = (None if own is None else own.float() for own in (self.weight, self.bias))
+        y = functional.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps)
+        return y.to(x.dtype)
+
+
+class Passing(nn.LayerNorm):
+    """timm's constructor: torch's argument has another name, and the rest is passed on."""
+
+    def __init__(
+        self, num_channels: int, eps: float = 1e-5, affine: bool = True, **named: Any
+    ) -> None:
+        super().__init__(num_channels, eps=eps, elementwise_affine=affine, **named)

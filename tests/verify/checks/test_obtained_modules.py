@@ -1,0 +1,197 @@
+"""A module is judged however it is obtained: in every mode, copied, loaded, cast, with options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from factories import published, wrong_modules
+from torch import nn
+
+from harness.records import Severity
+from harness.records.finding import Finding
+from harness.report.verdict import headline
+from harness.run.attempt import attempt
+from harness.verify import Outcome, verify
+from harness.verify.checks import contract_checks, modules
+from harness.verify.checks.contract_checks import contract_findings
+from harness.verify.find_scope import find_scope
+from harness.verify.scope import first_case, within_scope
+from implementations import CallOptions, LayerNorm, adopt
+
+WRONG = {
+    # modes
+    "BiasLostInEvaluation": "gives no dbias in evaluation mode",
+    "EpsOfEvaluation": "gives a wrong y in evaluation mode",
+    "RunningVariance": "gives a wrong y in evaluation mode",
+    "UnbiasedWithoutGradient": "gives a wrong y in evaluation mode under torch.no_grad()",
+    "DetachedInEvaluation": "gives a wrong dx in evaluation mode",
+    "BiasTwiceInTraining": "gives a wrong y in training mode",
+    "ConstantOfData": "gives a wrong dx in evaluation mode",
+    # what is kept from an earlier call
+    "FoldedInEvaluation": "gives no dweight in evaluation mode",
+    "FoldedByEval": "where an optimizer has changed its parameters",
+    "CastOnce": "where it has the state_dict of another module",
+    "CachedByDtype": "where it had another dtype before",
+    "CachedByVersion": "where its parameters were changed through .data",
+    "OldParametersAfterSharing": "where it shares the parameters of another module",
+    "GradientOnce": "gives no dweight in every mode where it was called before",
+    "DecaysItsWeight": "gives a wrong y in every mode where it was called before",
+    "NewParametersInEveryCall": "gives no dweight in training mode",
+    # copies, states and dtypes
+    "WithoutEpsInPickle": "gives a wrong y in every mode where it is pickled",
+    "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
+    "CopySharesParameters": "gives a wrong y in every mode where it is a deep copy",
+    "UnscaledState": "where it has the state_dict of another module",
+    "ScaleOutsideState": "gives a wrong dweight in every mode",
+    "OneForAll": "where another module of its class was changed",
+    "StaysInItsDtype": "keeps a weight of torch.float32 after .to(torch.float64)",
+    "FrozenByItsDtype": "freezes weight in every mode where it had another dtype before",
+    # what its parameters are
+    "PlainTensors": "does not register weight: no optimizer trains it",
+    "PlainTensorsThatTrain": "does not register weight: no optimizer trains it",
+    "PlainBias": "does not register bias: no optimizer trains it",
+    "ParametersInAList": "does not register held: no optimizer trains it",
+    "Buffers": "makes a buffer of weight: no optimizer trains it",
+    "BuffersOfOtherNames": "makes a buffer of factors: no optimizer trains it",
+    "PlainTensorsOfItsFirstCall": "does not register weight: no optimizer trains it",
+    "Frozen": "makes its weight with requires_grad=False",
+    "FrozenBias": "makes its bias with requires_grad=False",
+    "Tied": "gives a wrong y in every mode",
+    "SharedStorage": "gives a wrong y in every mode",
+    "ZeroWeight": "initialises its weight (weight) to something other than 1",
+    "RandomWeight": "initialises its weight (weight) to something other than 1",
+    "BiasOfOne": "initialises its bias (bias) to something other than 0",
+    "WeightFromData": "initialises its bias (bias) to something other than 0",
+    "Unfreezes": "unfreezes weight in every mode where its parameters are frozen",
+    "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",
+    "NoGradientIfXHasNone": "gives no dweight in every mode where x needs no gradient",
+    "FrozenAtFirst": "gives no dweight in every mode where its parameters were frozen before",
+    # options of its constructor
+    "EpsIgnored": "gives a wrong y in every mode",
+    "AffineNeverOff": "has a weight with elementwise_affine=False",
+    "BiasNeverOff": "has a bias with bias=False",
+    "WeightOffWithBias": "has no weight with bias=False",
+    "OpenSubclass": "has a bias with bias=False",
+    "DtypeIgnored": "ignores the dtype given to its constructor",
+    "DtypeOfWeightAlone": "ignores the dtype given to its constructor",
+    "DeviceIgnored": "ignores the device given to its constructor",
+}
+
+RAISES = {
+    "Lambda": "it is pickled",
+    "Locked": "it is a deep copy",
+    "NotALeaf": "it is a deep copy",
+    "AffineOffRaises": "it is made without weight and bias",
+    "BiasOffRaises": "it is made without a bias",
+    "DtypeRaises": "its constructor is given a dtype",
+}
+
+RIGHT = {
+    "torch.nn.LayerNorm": nn.LayerNorm,
+    "this project's": LayerNorm,
+    "trained": published.trained(),
+    "frozen": nn.LayerNorm(48).requires_grad_(requires_grad=False).eval(),
+    "without parameters": nn.LayerNorm((3, 16), elementwise_affine=False),
+    "in a container": nn.Sequential(nn.LayerNorm(48)),
+    **{
+        name: getattr(wrong_modules, name)
+        for name in (
+            "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
+            "Dropping", "Subclass", "Passing",
+        )
+    },
+    **{
+        name: getattr(published, name)
+        for name in (
+            "NanoGPT", "OLMo", "ConvNeXt", "Vits", "DeBERTa", "Cohere", "XTransformers", "Labml",
+            "ShortEps",
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _checks_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the checks of other topics."""
+    own = [known for known in contract_checks.CHECKS if known.find.__module__ == modules.__name__]
+    assert len(own) > 20
+    monkeypatch.setattr(contract_checks, "CHECKS", own)
+
+
+def findings_of(module: Any, dtype: str = "float32") -> Iterator[Finding]:
+    target = adopt(module, "module")
+    unjudged = partial(attempt, target, is_judged=False)
+    scope, *_ = find_scope(target, (dtype,), "cpu", CallOptions(), unjudged)
+    return contract_findings(within_scope(target, scope), first_case("module", dtype, "cpu"))
+
+
+@pytest.mark.parametrize(("name", "text"), WRONG.items(), ids=WRONG)
+def test_a_wrong_module_is_found(name: str, text: str) -> None:
+    found = findings_of(getattr(wrong_modules, name))
+    wrong = [finding.text for finding in found if finding.severity is Severity.WRONG]
+    assert any(text in violation for violation in wrong), wrong
+
+
+@pytest.mark.parametrize(("name", "where"), RAISES.items(), ids=RAISES)
+def test_what_raises_is_named(name: str, where: str) -> None:
+    (finding,) = findings_of(getattr(wrong_modules, name))
+    assert (finding.severity, finding.text) == (Severity.RAISES, where)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("module", RIGHT.values(), ids=RIGHT)
+def test_a_right_module_is_left_alone(module: Any, dtype: str) -> None:
+    assert list(findings_of(module, dtype)) == []
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+def test_a_scripted_module_is_judged() -> None:
+    right, wrong = nn.LayerNorm(32), wrong_modules.BiasLostInScript(32)
+    assert list(findings_of(torch.jit.script(right))) == []
+    (finding,) = findings_of(torch.jit.script(wrong))
+    assert finding.text == "gives a wrong y in evaluation mode"
+
+
+def test_an_instance_is_judged_by_its_own_eps_and_stays_as_it_is() -> None:
+    module = wrong_modules.CachedByVersion(32, eps=1e-3)
+    before = module.weight.detach().clone()
+    assert {finding.severity for finding in findings_of(module)} == {Severity.WRONG}
+    assert torch.equal(module.weight, before)
+    assert module.training
+
+
+def test_an_instance_that_cannot_be_copied_stays_as_it_is() -> None:
+    module = wrong_modules.Locked(32)
+    (finding,) = findings_of(module)
+    assert (finding.severity, finding.text) == (Severity.RAISES, "it is a deep copy")
+    assert bool((module.weight == 1).all())
+
+
+def test_parameters_of_another_start_are_right_if_the_constructor_is_told_so() -> None:
+    class Gained(wrong_modules.Norm):
+        def __init__(self, dim: int, init_gain: float = 0.1) -> None:
+            super().__init__(dim)
+            nn.init.constant_(self.weight, init_gain)
+
+    assert list(findings_of(Gained)) == []  # and its class cannot be imported to be unpickled
+
+
+@pytest.mark.usefixtures("small_catalogue")
+def test_the_verdict_names_what_is_wrong_or_raises() -> None:
+    quick: Any = {"quick": True, "dtypes": ["float32"]}
+    wrong = verify(wrong_modules.Buffers, **quick)
+    assert wrong.outcome is Outcome.WRONG
+    assert headline(wrong).endswith("it makes a buffer of weight: no optimizer trains it.")
+    raising = verify(wrong_modules.AffineOffRaises, **quick)
+    assert raising.outcome is Outcome.RIGHT
+    assert "but it raises where it is made without weight and bias" in headline(raising)
+
+
+@pytest.mark.usefixtures("small_catalogue")
+def test_a_target_that_changes_requires_grad_of_its_arguments_is_wrong() -> None:
+    verdict = verify(wrong_modules.Unfreezes, quick=True, dtypes=["float32"])
+    assert "changed requires_grad of one of its inputs" in {own.text for own in verdict.failures}
