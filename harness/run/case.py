@@ -84,7 +84,7 @@ from harness.run.call import (
     grad_mode,
     run_once,
 )
-from harness.run.integrity import Trusted, observed
+from harness.run.integrity import Trusted, observed, settings_restored
 from harness.run.timing import refusal, result_bytes, time_case
 from implementations.contract import Implementation, LayerNormFunction
 
@@ -152,7 +152,7 @@ class CaseRunner:
         """
         run = _CaseRun(case, self)
         try:
-            with grad_mode(case):
+            with settings_restored(), grad_mode(case):
                 run.verify(run.trusted.imported(case.implementation, find))
                 for measurement in Measurement if run.judged.outputs else ():
                     if measurement not in measurements:

@@ -20,9 +20,9 @@ from harness.numerics.inaccuracy import OUTPUTS_OF, Inaccuracy
 from harness.numerics.outputs import OUTPUTS, Outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.run.attempt import Judged, attempt
+from harness.run.attempt import Judged, attempt, threads
 from harness.run.call import ContractViolationError, ImplementationError, run_once
-from harness.run.integrity import TamperingError, Trusted, observed
+from harness.run.integrity import TamperingError, Trusted, observed, settings_restored
 from harness.verify.case_results import (
     GRADED_SHAPE,
     CaseResults,
@@ -454,9 +454,7 @@ def verify_target(
         implementation = trusted.imported(target, find)
     except TamperingError as error:
         tampering, implementation = str(error), as_implementation(target, options.call)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with settings_restored(), threads(1):
         return Verification(
             implementation=implementation,
             handle=repr(target) if isinstance(target, str) else implementation.name,
@@ -466,8 +464,6 @@ def verify_target(
             on_case=on_case,
             on_progress=on_progress,
         ).run(tampering)
-    finally:
-        torch.set_num_threads(before)
 
 
 def verify_case(
