@@ -15,9 +15,11 @@ is. Rounding is the same either way, unless the result of a row depends on its p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -98,7 +100,10 @@ _DRAWN_BYTES = 8  # per element: inputs are drawn in float64
 _REUSED = 1.25  # trade-off: from this ratio of times on, results count as reused
 _SIGNS = {"dx": -1, "dweight": 1, "dbias": -1}
 _NEGATED = dict.fromkeys(GRADIENTS, -1)  # where dy alone is
-_PAIRS = 7  # of calls; the fastest call with new values is compared with the median of the others
+_PAIRS = 7  # of samples; the fastest with new values is compared with the median of the others
+_MOST_JUDGED = 2  # results in the timing; of a target whose results vary, all would have to be
+# of the values of a row, in turn: their product is 1, but few values become what they were before
+_FACTORS = tuple(f for k in range(1, 33) for f in (1 - k / 64, 1 / (1 - k / 64)))
 _SURE = 28  # pairs that results are called reused after: other processes slow down seven by chance
 
 
@@ -251,6 +256,7 @@ class _CaseRun:
         cache = Cache.WARM
         if measurement is Measurement.COLD:
             cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
+        draws = Draws(case, self.judged.outputs, self.inputs, self._judge)
         sampled = time(
             self.judged,
             self.inputs,
@@ -258,6 +264,7 @@ class _CaseRun:
             budget,
             allocation=self._runner.allocation,
             cache=cache,
+            draw=draws,
         )
         self._sampling_s += sampled.sampling_s
         self._spent.seconds += sampled.warming_s
@@ -270,7 +277,7 @@ class _CaseRun:
         else:
             self.record = replace(self.record, latency=latency)
         self._warn(*warnings)
-        self._check_after_timing(sampled)
+        self._check_after_timing(sampled, draws)
 
     def count_memory(self) -> None:
         """Add what one call allocates, what its forward keeps, and its operators to the record.
@@ -318,7 +325,7 @@ class _CaseRun:
     def _warn(self, *warnings: MeasurementWarning) -> None:
         self.record = replace(self.record, warnings=(*self.record.warnings, *warnings))
 
-    def _check_after_timing(self, sampled: Sampled) -> None:
+    def _check_after_timing(self, sampled: Sampled, draws: Draws) -> None:
         """Check again with new values at the timed addresses, to catch cached results.
 
         Finds results that were cached by address, by shape, by the number of calls or by the values
@@ -332,7 +339,7 @@ class _CaseRun:
         placed = self.inputs.at(sampled.tensors)
         timed = Timed(case, self.judged.called, sampled.subject, placed, self.inputs)
         with self._spent:
-            wrong = self._wrong_again(timed, outputs)
+            wrong = draws.wrong or self._wrong_again(timed, outputs)
             if sampled.latency is not None:
                 wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
             self.trusted.check()
@@ -401,6 +408,78 @@ def _not_held_bytes(case: Case, inputs: Inputs) -> int:
     return y_bytes + dbias_bytes  # a training step returns gradients, but not y
 
 
+# --- the check during the timing ---------------------------------------------------------------
+
+
+class Draws:
+    """Judges the results of calls that are drawn at random inside the timing.
+
+    Before such a call a row of x gets the values of another one, and so does dy; in a backward
+    pass, whose graph belongs to the first x, a row of dy is negated. The result of this row then
+    follows bit by bit from that of the judged call. Results that do not are judged.
+    """
+
+    wrong: str | None = None
+    """What is wrong with a result."""
+
+    def __init__(
+        self,
+        case: Case,
+        first: Outputs | None,
+        inputs: Inputs,
+        judge: Callable[[Case, Outputs, Inputs], Judged],
+    ) -> None:
+        self._case, self._first, self._inputs, self._judge = case, first, inputs, judge
+        self._random = Random()  # with a seed that no target knows
+        self._left = _MOST_JUDGED if case.rows and case.hidden else 0
+
+    def __call__(self, subject: Sampler, tensors: Sequence[Tensor]) -> None:
+        """Draw one call of a sample that does not count."""
+        if self._first is None or not self._left:
+            return
+        case, placed, random = self._case, self._inputs.at(tensors), self._random
+        is_backward = case.direction is Direction.BACKWARD
+        changed = [placed.dy] if is_backward else [placed.x, placed.dy]
+        memory = [_rows(tensor, case) for tensor in changed if tensor is not None]
+        at, other = (random.randrange(memory[0].shape[0]) for _ in range(2))
+        before = [rows[at].clone() for rows in memory]
+        kept: list[Outputs] = []
+
+        def change(all_rows: Sequence[Tensor]) -> None:
+            for rows in all_rows:
+                rows[at].neg_() if is_backward else rows[at].copy_(rows[other])
+
+        def keep(result: object) -> None:
+            kept[:] = [copies_of(_outputs_of(result, case, placed))]
+
+        try:
+            subject.drawn_result(random.randrange(subject.calls), partial(change, memory), keep)
+            expected = copies_of(self._first)
+            if not is_backward:
+                change([_rows(expected.y, case)])
+            if expected.dx is not None:
+                change([_rows(expected.dx, case)])
+            self._compare(kept[0], expected, placed)
+        finally:
+            for rows, old in zip(memory, before, strict=True):
+                rows[at].copy_(old)
+
+    def _compare(self, found: Outputs, expected: Outputs, placed: Inputs) -> None:
+        """Judge outputs of what lies at the timed addresses, unless they are as expected."""
+        if self._case.direction is Direction.FORWARD:
+            is_same = torch.equal(found.y, expected.y)
+        elif found.dx is None or expected.dx is None:
+            return
+        else:
+            is_same, found = torch.equal(found.dx, expected.dx), replace(found, y=expected.y)
+        if is_same:
+            return
+        self._left -= 1
+        judged = self._judge(self._case, found, placed)
+        if judged.status is Status.WRONG:
+            self.wrong, self._left = f"right before the timing, wrong in it: {judged.reason}", 0
+
+
 # --- the check after the timing ----------------------------------------------------------------
 
 
@@ -458,21 +537,25 @@ def _timed_outputs(timed: Timed, calls: int) -> Outputs:
     case, placed = timed.case, timed.placed
     fill_free_memory(placed.tensors)
     result, _ = timed.subject.timed_result(calls)
-    if case.direction is Direction.FORWARD:
-        returned = Outputs(y=checked("y", result, placed.x))
-    else:
-        assert isinstance(result, tuple)  # the type that autograd.grad returns
-        given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
-        leaves = [name for name in given if name in case.differentiated]
-        gradients = {
-            f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
-            for name, gradient in zip(leaves, result, strict=True)
-        }
-        returned = Outputs(y=placed.x, **gradients)  # y is not returned, and not used
+    returned = _outputs_of(result, case, placed)
     outputs = copies_of(returned)
     if incomplete := incomplete_output(outputs, returned):
         raise ContractViolationError(f"in a timed call, {incomplete}")
     return outputs
+
+
+def _outputs_of(result: object, case: Case, placed: Inputs) -> Outputs:
+    """Return what a timed call returned as outputs; y of a backward is x, and not to be used."""
+    if case.direction is Direction.FORWARD:
+        return Outputs(y=checked("y", result, placed.x))
+    assert isinstance(result, tuple)  # the type that autograd.grad returns
+    given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
+    leaves = [name for name in given if name in case.differentiated]
+    gradients = {
+        f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
+        for name, gradient in zip(leaves, result, strict=True)
+    }
+    return Outputs(y=placed.x, **gradients)
 
 
 def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
@@ -480,8 +563,8 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
 
     Args:
         timed: what was timed.
-        per_call_s: seconds per timed call, with the same values in each; if the first call with
-            new values takes about as long, the check ends there.
+        per_call_s: seconds per timed call, with the same values in each; if the first calls with
+            new values take about as long, the check ends there.
 
     Raises:
         ImplementationError: the implementation raised.
@@ -491,14 +574,15 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
     changed = placed.dy if case.direction is Direction.BACKWARD else placed.x
     if changed is None or not changed.numel():
         return None
-    new_s, old_s = list[float](), list[float]()
+    new_s, old_s, random = list[float](), list[float](), Random()
     for pair in range(_SURE):
-        _scale(changed, 1 - (pair + 1) / 64)  # other values each time, in any dtype
-        new_s.append(subject.timed_result()[1])
+        rows = _rows(changed, case)
+        row = rows[random.randrange(rows.shape[0])]
+        scale = partial(next, map(row.mul_, cycle(_FACTORS)))
+        new_s.append(subject.timed_result(subject.calls, scale)[1])
         if pair == 0 and new_s[0] <= _REUSED * per_call_s:
             return None
-        _scale(changed, 1)  # written again, so that they are equally near in the caches
-        old_s.append(subject.timed_result()[1])
+        old_s.append(subject.timed_result(subject.calls)[1])
         again_s, fresh_s = median(old_s), min(new_s)
         if pair + 1 >= _PAIRS and not fresh_s > _REUSED * again_s:
             return None
@@ -508,12 +592,14 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
     )
 
 
-def _scale(tensor: Tensor, factor: float) -> None:
-    """Scale the values of ``tensor`` in its memory, unnoticed by autograd."""
-    storage = tensor.new_empty(0).set_(tensor.untyped_storage())
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    extent = 1 + sum((size - 1) * stride for size, stride in steps)
-    storage[tensor.storage_offset() : tensor.storage_offset() + extent].mul_(factor)
+def _rows(tensor: Tensor, case: Case) -> Tensor:
+    """Return a tensor whose changes autograd does not notice, in the same memory.
+
+    Its first axis is not normalised: it has one index if all axes of ``tensor`` are.
+    """
+    place = tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    alias = tensor.new_empty(0).set_(*place)
+    return alias if tensor.dim() > len(case.normalized_shape) else alias[None]
 
 
 def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:
