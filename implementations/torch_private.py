@@ -69,6 +69,12 @@ negated_view: Callable[[Tensor], Tensor] = _find("torch:_neg_view", torch.neg)
 """Return ``-x`` over the memory of ``x``, under the negative bit; without the name, a copy."""
 
 
+def count_hooks(tensor: Tensor) -> int:
+    """Return how many hooks autograd calls for a tensor; 0 if torch lacks the names."""
+    names = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return sum(len(getattr(tensor, name, None) or ()) for name in names)
+
+
 # --- torch.compile and operators -----------------------------------------------------------------
 
 
