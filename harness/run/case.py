@@ -256,7 +256,7 @@ class _CaseRun:
         cache = Cache.WARM
         if measurement is Measurement.COLD:
             cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
-        draws = Draws(case, self.judged.outputs, self.inputs, self._judge)
+        draws = Draws(case, self.judged.outputs, self.inputs, self._wrong_in_timing)
         sampled = time(
             self.judged,
             self.inputs,
@@ -388,6 +388,11 @@ class _CaseRun:
                 return f"right in a call by itself, wrong in a timed call: {judged.reason}"
         return None
 
+    def _wrong_in_timing(self, outputs: Outputs, inputs: Inputs) -> str | None:
+        judged = self._judge(self.record.case, outputs, inputs)
+        is_wrong = judged.status is Status.WRONG
+        return f"right before the timing, wrong in it: {judged.reason}" if is_wrong else None
+
     def _judge(self, case: Case, outputs: Outputs, inputs: Inputs) -> Judged:
         """Judge outputs of inputs that may be others than those of the case."""
         own, exact = self._runner.exact(case)
@@ -427,8 +432,9 @@ class Draws:
         case: Case,
         first: Outputs | None,
         inputs: Inputs,
-        judge: Callable[[Case, Outputs, Inputs], Judged],
+        judge: Callable[[Outputs, Inputs], str | None],
     ) -> None:
+        """Judge with ``judge``, which returns what is wrong with outputs of inputs."""
         self._case, self._first, self._inputs, self._judge = case, first, inputs, judge
         self._random = Random()  # with a seed that no target knows
         self._left = _MOST_JUDGED if case.rows and case.hidden else 0
@@ -481,9 +487,8 @@ class Draws:
         if self._case.direction is not Direction.FORWARD:
             found = replace(found, y=y)
         self._left -= 1
-        judged = self._judge(self._case, found, placed)
-        if judged.status is Status.WRONG:
-            self.wrong, self._left = f"right before the timing, wrong in it: {judged.reason}", 0
+        if wrong := self._judge(found, placed):
+            self.wrong, self._left = wrong, 0
 
 
 # --- the check after the timing ----------------------------------------------------------------

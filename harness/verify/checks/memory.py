@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -48,10 +47,11 @@ Layout = Callable[[Tensor], Tensor]
 
 _BESIDE = 32  # elements: more than one vector of any CPU, and aligned as a new tensor is
 _CALLS = 8  # several: a workspace may be kept once, but nothing per call
-# groups of calls: the first fill caches. Measured: in up to 16 groups of welford, Python holds one
-# small object more per call
-_FILLING, _GROUPS, _MOST_S = 2, 50, 1.0
-_LEAST_BYTES = 16  # of a block of the C library
+_FILLING, _GROUPS = 2, 50  # groups of calls: the first fill caches
+_LEAST_BYTES = 16  # per call: the smallest block of the C library
+# per call, of Python. Measured: in some processes CPython keeps a freed tuple of every call, up to
+# 2000 of a size, so that a single small object per call is not noticed
+_LEAST_BLOCKS = 2
 
 
 @check(Direction.FORWARD, *EVERY_SETTING)
@@ -192,11 +192,8 @@ def _of_a_backward(call: Call) -> dict[str, StorageWeakRef]:
 
 
 def _leaks(call: Call) -> bool:
-    """Whether the memory in use grows with every call, by any size."""
+    """Whether the memory in use grows with every call."""
     blocks, size_bytes = 0, 0
-    for size in range(1, 21):  # fill the lists in which Python keeps freed tuples
-        _ = [(0,) * size + (item,) for item in range(2000)]
-    began = perf_counter()
     with _collector_off(), torch.no_grad():
         for group in range(_GROUPS):
             before = blocks, size_bytes
@@ -204,10 +201,9 @@ def _leaks(call: Call) -> bool:
                 call.on(x=copy_in_layout(call.inputs.x)).y()
             gc.collect(0)
             blocks, size_bytes = memory_in_use()
-            grows = blocks - before[0] >= _CALLS / 2  # Python takes some from its free lists
+            grows = blocks - before[0] >= _CALLS * _LEAST_BLOCKS
             grows |= size_bytes - before[1] >= _CALLS * _LEAST_BYTES
-            is_slow = perf_counter() - began > _MOST_S  # then many lists are filled on the way
-            if group > _FILLING and (is_slow or not grows):
+            if group > _FILLING and not grows:
                 return False
     return True
 
