@@ -431,7 +431,8 @@ class Sampling:
         for rounds in range(1, _MOST_ROUNDS + 1):
             if rounds == draw_in and self.draw:
                 self.draw(subject, self._placed)
-                subject.call()  # so that the caches are as in other rounds
+                for arm in self._arms:  # so that the caches are as in other rounds
+                    arm.call()
             for arm in self.random.choice(self._orders):
                 faults_before = _minor_faults()
                 try:
