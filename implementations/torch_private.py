@@ -7,7 +7,8 @@ it is switched off or slower. Torch 2.6 and later have all names, unless a comme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Collection, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
@@ -68,6 +69,12 @@ negated_view: Callable[[Tensor], Tensor] = _find("torch:_neg_view", torch.neg)
 """Return ``-x`` over the memory of ``x``, under the negative bit; without the name, a copy."""
 
 
+def count_hooks(tensor: Tensor) -> int:
+    """Return how many hooks autograd calls for a tensor; 0 if torch lacks the names."""
+    names = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return sum(len(getattr(tensor, name, None) or ()) for name in names)
+
+
 # --- torch.compile and operators -----------------------------------------------------------------
 
 
@@ -97,6 +104,29 @@ def function_of(operator: torch._ops.OpOverload) -> Callable[..., Any]:
 OPERATOR_LIBRARIES: Mapping[str, object] = _find("torch._library.custom_ops:OPDEF_TO_LIB", {})
 """From operators registered by ``torch.library.custom_op`` to the library that registered them;
 without the name, an operator that two revisions register is not refused."""
+
+
+# without these names, a kernel that a target registers for an operator of torch is not noticed
+PYTHON_KERNELS: Collection[str] = _find("torch.library:_impls", ())
+"""What torch.library has registered: "aten/native_layer_norm/CPU"."""
+operator_names: Callable[[], list[str]] = _find("torch._C:_dispatch_get_all_op_names", list)
+"""Return the names of all operators, each with its overload."""
+kernels_of: Callable[[str], str] = _find("torch._C:_dispatch_dump_table", lambda name: "")
+"""Return a text that names the kernel of an operator for each dispatch key."""
+_Handle: Any = _find("torch._C:_DispatchModule", type(None))
+
+
+def remove_kernels(kept: Collection[str]) -> None:
+    """Remove kernels of torch's operators that a container of Python holds, but for ``kept``."""
+    held = [thing for owner in gc.get_objects() for thing in gc.get_referents(owner)]
+    libraries = {id(thing): thing for thing in held if type(thing) is torch.library.Library}
+    for library in libraries.values():
+        if {name for name in library._op_impls if name.startswith(("aten/", "_/"))} - {*kept}:
+            library._destroy()
+    owned = {id(library.m) for library in libraries.values()}
+    for handle in held:  # without a library, of a target that called torch._C by itself
+        if type(handle) is _Handle and id(handle) not in owned:
+            handle.reset()
 
 
 # --- CUDA ----------------------------------------------------------------------------------------

@@ -98,6 +98,9 @@ class _Rotating:
         return result
 
 
+Keep = Callable[[object], None]
+
+
 class Sampler:
     """Takes the samples of one timed call."""
 
@@ -134,21 +137,53 @@ class Sampler:
         """Make one untimed call."""
         return self._call()
 
-    def timed_result(self, calls: int = 1) -> tuple[object, float]:
+    def timed_result(
+        self, calls: int = 1, change: Callable[[], object] | None = None
+    ) -> tuple[object, float]:
         """Make calls as :meth:`sample` does; return the result of the last, and seconds per call.
 
         The seconds are by the clock of the estimates, and 0 if that clock went backwards.
+
+        Args:
+            calls: how many.
+            change: called before each call; the time that it takes is subtracted.
         """
         last: object = None
 
         def call() -> None:
             nonlocal last
             last = None  # freed before the next call, as in a sample
+            if change is not None:
+                change()
             last = self._call()
 
+        used_s = self._used_s(call, calls)
+        if change is not None:
+            used_s -= self._used_s(change, calls)
+        return last, max(used_s, 0.0) / calls
+
+    def _used_s(self, call: Callable[[], object], calls: int) -> float:
         reading = self._device.time(call, calls)
         used_s = self._cpu_s(reading)
-        return last, max(reading.wall_s if used_s is None else used_s, 0.0) / calls
+        return reading.wall_s if used_s is None else used_s
+
+    def drawn_result(self, at: int, change: Callable[[], object], keep: Keep) -> None:
+        """Make the calls of a sample, but ``change`` something before call ``at`` and ``keep`` it.
+
+        The sample does not count, and the implementation cannot tell it from others.
+        """
+        left = at
+
+        def call() -> None:
+            nonlocal left
+            if left == 0:
+                change()
+                keep(self._call())
+            else:
+                self._call()
+            left -= 1
+
+        self._device.time(call, self.calls)
 
     def warm_up(self, limit_s: float) -> int:
         """Call until calls no longer get faster, or a share of ``limit_s`` is over.
@@ -285,6 +320,9 @@ class Sampling:
     """Bytes that a call of a CEILING moves."""
     cache: Cache = Cache.WARM
     """The state of the caches when a call begins."""
+    draw: Callable[[Sampler, Sequence[Tensor]], None] | None = None
+    """Called once in each epoch of warm caches, with the subject and its inputs: may make a sample
+    that does not count."""
 
     def __post_init__(self) -> None:
         self._sampling_s = self._warming_s = 0.0
@@ -295,6 +333,7 @@ class Sampling:
         self._faults = self._calls = self._warm_up_calls = 0
         self._orders: list[tuple[Sampler, ...]] = []
         self._epoch_s = self._left_over = 0.0
+        self._rounds = _ROUNDS
         self._copies, self._can_throttle = 1, False
         self._clock = self.device.clock
 
@@ -388,7 +427,12 @@ class Sampling:
     def _sample_in_rounds(self) -> None:
         """Sample all arms in a random order, again and again until the epoch is over."""
         subject, began = self._arms[0], perf_counter()
+        draw_in = self.random.randint(1, self._rounds) if self.draw and self._placed else None
         for rounds in range(1, _MOST_ROUNDS + 1):
+            if rounds == draw_in and self.draw:
+                self.draw(subject, self._placed)
+                for arm in self._arms:  # so that the caches are as in other rounds
+                    arm.call()
             for arm in self.random.choice(self._orders):
                 faults_before = _minor_faults()
                 try:
@@ -401,6 +445,7 @@ class Sampling:
             took_s = perf_counter() - began
             hurry = took_s > self.budget.limit_s / self.budget.min_epochs
             if took_s >= self._epoch_s and (rounds >= _ROUNDS or hurry):
+                self._rounds = rounds
                 return
 
     def _estimates(self) -> Estimates:
@@ -458,8 +503,8 @@ class Sampling:
             arm.release()
         if self.cache is not Cache.ROTATE:
             self._placed = self._relocated()
-            for arm in self._arms:
-                arm.bind([self._placed])
+            for arm in self._arms:  # tensors of its own, which one may change, in the same memory
+                arm.bind([[tensor.detach() for tensor in self._placed]])
             return
         for arm in self._arms:  # not shared: what another arm has just read is not cold
             arm.bind(self._copies_in_time())

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -53,6 +54,25 @@ def use_steady_allocation() -> Allocation:
     mallopt = ctypes.CDLL(None).mallopt
     accepted = mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _NEVER)
     return Allocation.STEADY if accepted else Allocation.DEFAULT
+
+
+class _MallInfo(ctypes.Structure):
+    """What mallinfo2 of glibc returns: see mallinfo(3)."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in (*"abcd", "hblkhd", *"ef", "uordblks", *"gh")]
+
+
+def memory_in_use() -> tuple[int, int]:
+    """Return the blocks that Python has allocated, and the bytes that the C library has.
+
+    The bytes are 0 if the C library does not count them: up to glibc 2.32, and others.
+    """
+    count_bytes = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if count_bytes is None:
+        return sys.getallocatedblocks(), 0
+    count_bytes.restype = _MallInfo
+    info = count_bytes()
+    return sys.getallocatedblocks(), info.hblkhd + info.uordblks
 
 
 def fault_in(size_bytes: int) -> None:

@@ -31,9 +31,9 @@ from typing import Any
 
 import implementations
 from harness.regression.revision import Checkout
+from implementations import torch_private
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native
-from implementations.torch_private import OPERATOR_LIBRARIES
 
 # the first is the same in every process, so that what a revision builds with it is built once
 _NUMBERS = count(1)
@@ -211,7 +211,7 @@ def _importing(what: str, package: str) -> Iterator[None]:
     Raises:
         TargetError: the import failed, or replaced an operator of this revision.
     """
-    before, modules = dict(OPERATOR_LIBRARIES), set(sys.modules)
+    before, modules = dict(torch_private.OPERATOR_LIBRARIES), set(sys.modules)
     try:
         yield
     except Exception as error:  # another revision's import may raise anything
@@ -221,9 +221,8 @@ def _importing(what: str, package: str) -> Iterator[None]:
         raise implementations.TargetError(
             f"{what}: cannot import: {type(error).__name__}: {error}"
         ) from error
-    taken = [
-        name for name, library in before.items() if OPERATOR_LIBRARIES.get(name) is not library
-    ]
+    now = torch_private.OPERATOR_LIBRARIES
+    taken = [name for name, library in before.items() if now.get(name) is not library]
     if taken:
         raise implementations.TargetError(
             f"{what} registers the operator {taken[0]} over this revision's, by a name built at "

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.run.attempt import ExactResults, Judged, exact_of
+    from harness.run.attempt import ExactResults, Judged, exact_of, threads
     from harness.run.call import (
         ContractViolationError,
         ImplementationError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         refuses,
         run_once,
     )
-    from harness.run.case import CaseRunner, Timed, reuse, run_again
+    from harness.run.case import CaseRunner, Draws, Timed, reuse, run_again
     from harness.run.fleet import (
         ENOUGH_PROCESSES,
         START_S,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         set_caller_state,
         set_other_state,
         set_usual_state,
+        settings_restored,
     )
     from harness.run.session import (
         JobQueue,
@@ -70,6 +71,7 @@ __all__ = [
     "TIMINGS",
     "CaseRunner",
     "ContractViolationError",
+    "Draws",
     "EndedError",
     "ExactResults",
     "Fleet",
@@ -113,6 +115,8 @@ __all__ = [
     "set_caller_state",
     "set_other_state",
     "set_usual_state",
+    "settings_restored",
+    "threads",
     "time_case",
     "timed_calls_of",
     "usable_gpus",

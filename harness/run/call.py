@@ -22,7 +22,7 @@ from harness.numerics import (
 from harness.records import Autograd, Case, Direction, Mode, Status
 from implementations.contract import Implementation, LayerNormFunction, UnsupportedError
 from implementations.targets.attempt import first_line
-from implementations.torch_private import keep_backward_buffers
+from implementations.torch_private import count_hooks, keep_backward_buffers
 
 # The kernel errors that "leave the process in an inconsistent state", in the words of the CUDA
 # runtime (CUDA Runtime API, cudaError_t)
@@ -164,7 +164,7 @@ def run_once(
     """
     before = inputs.tensors if on_copies else [tensor.clone() for tensor in inputs.tensors]
     inputs = inputs.copies() if on_copies else inputs
-    required = [tensor.requires_grad for tensor in inputs.tensors]
+    unmarked = unmarked_after(inputs.tensors)
     if is_judged:
         fill_free_memory(inputs.tensors)
     if case.direction is Direction.FORWARD:
@@ -180,6 +180,7 @@ def run_once(
     else:
         outputs = _with_gradients(function, case, inputs)
         after_call()
+    unmarked()
     incomplete = None
     if is_judged:
         copies = copies_of(outputs)
@@ -190,8 +191,6 @@ def run_once(
     for old, new in zip(before, inputs.tensors, strict=True):
         if not torch.equal(bits_of(old), bits_of(new)):
             raise ContractViolationError("modified one of its inputs")
-    if required != [tensor.requires_grad for tensor in inputs.tensors]:
-        raise ContractViolationError("changed requires_grad of one of its inputs")
     if incomplete:
         raise ContractViolationError(incomplete)
     return outputs
@@ -208,18 +207,47 @@ def refuses(function: Callable[..., object], *arguments: object) -> bool:
 
 def _with_gradients(function: LayerNormFunction, case: Case, inputs: Inputs) -> Outputs:
     forward, leaves, dy = _recording_forward(function, case, inputs.tensors)
+    unmarked = unmarked_after([*leaves.values()])
     y = checked("y", guarded(forward)(), inputs.x)
     if not y.requires_grad:
         raise ContractViolationError("returned a y without gradient for inputs that require one")
     gradients = guarded(
         partial(torch.autograd.grad, y, [*leaves.values()], dy, allow_unused=True)
     )()
+    unmarked()
     assert isinstance(gradients, tuple)  # the type that autograd.grad returns
     computed = {
         f"d{name}": checked(f"d{name}", gradient, leaf)
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
     }
     return Outputs(y=y.detach(), **computed)
+
+
+def unmarked_after(tensors: Sequence[Tensor]) -> Callable[[], None]:
+    """Return a check that ``tensors`` are as they are now, but for their values.
+
+    Raises:
+        ContractViolationError: by the check; one has other memory, or requires a gradient, or has
+            a hook that it did not have.
+    """
+    marks = [_marks_of(tensor) for tensor in tensors]
+
+    def check() -> None:
+        for tensor, (place, requires_grad, hooks) in zip(tensors, marks, strict=True):
+            new = _marks_of(tensor)
+            if new[0] != place:
+                raise ContractViolationError("gives one of its inputs other memory or strides")
+            if new[1] != requires_grad:
+                raise ContractViolationError("changes requires_grad of one of its inputs")
+            if new[2] != hooks:
+                raise ContractViolationError("leaves a hook on one of its inputs")
+
+    return check
+
+
+def _marks_of(tensor: Tensor) -> tuple[object, ...]:
+    place = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+    return place, tensor.requires_grad, count_hooks(tensor)
 
 
 def checked(name: str, output: object, like: Tensor) -> Tensor:

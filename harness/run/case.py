@@ -15,9 +15,11 @@ is. Rounding is the same either way, unless the result of a row depends on its p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -86,7 +88,7 @@ from harness.run.call import (
     grad_mode,
     run_once,
 )
-from harness.run.integrity import Trusted, observed
+from harness.run.integrity import Trusted, observed, settings_restored
 from harness.run.timing import refusal, result_bytes, time_case
 from implementations.contract import Implementation, LayerNormFunction
 
@@ -100,7 +102,10 @@ _DRAWN_BYTES = 8  # per element: inputs are drawn in float64
 _REUSED = 1.25  # trade-off: from this ratio of times on, results count as reused
 _SIGNS = {"dx": -1, "dweight": 1, "dbias": -1}
 _NEGATED = dict.fromkeys(GRADIENTS, -1)  # where dy alone is
-_PAIRS = 7  # of calls; the fastest call with new values is compared with the median of the others
+_PAIRS = 7  # of samples; the fastest with new values is compared with the median of the others
+_MOST_JUDGED = 2  # results in the timing; of a target whose results vary, all would have to be
+# of the values of a row, in turn: their product is 1, but few values become what they were before
+_FACTORS = tuple(f for k in range(1, 33) for f in (1 - k / 64, 1 / (1 - k / 64)))
 _SURE = 28  # pairs that results are called reused after: other processes slow down seven by chance
 
 
@@ -154,7 +159,7 @@ class CaseRunner:
         """
         run = _CaseRun(case, self)
         try:
-            with grad_mode(case):
+            with settings_restored(), grad_mode(case):
                 run.verify(run.trusted.imported(case.implementation, find))
                 for measurement in Measurement if run.judged.outputs else ():
                     if measurement not in measurements:
@@ -253,6 +258,7 @@ class _CaseRun:
         cache = Cache.WARM
         if measurement is Measurement.COLD:
             cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
+        draws = Draws(case, self.judged.outputs, self.inputs, self._wrong_in_timing)
         sampled = time(
             self.judged,
             self.inputs,
@@ -260,6 +266,7 @@ class _CaseRun:
             budget,
             allocation=self._runner.allocation,
             cache=cache,
+            draw=draws,
         )
         self._sampling_s += sampled.sampling_s
         self._spent.seconds += sampled.warming_s
@@ -272,7 +279,7 @@ class _CaseRun:
         else:
             self.record = replace(self.record, latency=latency)
         self._warn(*warnings)
-        self._check_after_timing(sampled)
+        self._check_after_timing(sampled, draws)
 
     def count_memory(self) -> None:
         """Add what one call allocates, what its forward keeps, and its operators to the record.
@@ -320,7 +327,7 @@ class _CaseRun:
     def _warn(self, *warnings: MeasurementWarning) -> None:
         self.record = replace(self.record, warnings=(*self.record.warnings, *warnings))
 
-    def _check_after_timing(self, sampled: Sampled) -> None:
+    def _check_after_timing(self, sampled: Sampled, draws: Draws) -> None:
         """Check again with new values at the timed addresses, to catch cached results.
 
         Finds results that were cached by address, by shape, by the number of calls or by the values
@@ -334,10 +341,10 @@ class _CaseRun:
         placed = self.inputs.at(sampled.tensors)
         timed = Timed(case, self.judged.called, sampled.subject, placed, self.inputs)
         with self._spent:
-            wrong = self._wrong_again(timed, outputs)
+            wrong = draws.wrong or self._wrong_again(timed, outputs)
             if sampled.latency is not None:
                 wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
-            self.trusted.check()
+            self.trusted.check(kernels=False)
             if wrong is None:
                 return
             run_once(timed.function, case, placed, is_judged=True, settle_s=SETTLE_S)
@@ -383,6 +390,11 @@ class _CaseRun:
                 return f"right in a call by itself, wrong in a timed call: {judged.reason}"
         return None
 
+    def _wrong_in_timing(self, outputs: Outputs, inputs: Inputs) -> str | None:
+        judged = self._judge(self.record.case, outputs, inputs)
+        is_wrong = judged.status is Status.WRONG
+        return f"right before the timing, wrong in it: {judged.reason}" if is_wrong else None
+
     def _judge(self, case: Case, outputs: Outputs, inputs: Inputs) -> Judged:
         """Judge outputs of inputs that may be others than those of the case."""
         own, exact = self._runner.exact(case)
@@ -401,6 +413,84 @@ def _not_held_bytes(case: Case, inputs: Inputs) -> int:
     # of a single row, dbias is dy: torch's autograd returns the dy that it was given
     dbias_bytes = inputs.bias.nbytes if inputs.bias is not None and case.rows == 1 else 0
     return y_bytes + dbias_bytes  # a training step returns gradients, but not y
+
+
+# --- the check during the timing ---------------------------------------------------------------
+
+
+class Draws:
+    """Judges the results of calls that are drawn at random inside the timing.
+
+    Before such a call a row of x gets the values of another one, and so does dy; in a backward
+    pass, whose graph belongs to the first x, a row of dy is negated. The result of this row then
+    follows bit by bit from that of the judged call. Results that do not are judged.
+    """
+
+    wrong: str | None = None
+    """What is wrong with a result."""
+
+    def __init__(
+        self,
+        case: Case,
+        first: Outputs | None,
+        inputs: Inputs,
+        judge: Callable[[Outputs, Inputs], str | None],
+    ) -> None:
+        """Judge with ``judge``, which returns what is wrong with outputs of inputs."""
+        self._case, self._first, self._inputs, self._judge = case, first, inputs, judge
+        self._random = Random()  # with a seed that no target knows
+        self._left = _MOST_JUDGED if case.rows and case.hidden else 0
+
+    def __call__(self, subject: Sampler, tensors: Sequence[Tensor]) -> None:
+        """Draw one call of a sample that does not count."""
+        if self._first is None or not self._left:
+            return
+        case, placed, random = self._case, self._inputs.at(tensors), self._random
+        is_backward = case.direction is Direction.BACKWARD
+        changed = [placed.dy] if is_backward else [placed.x, placed.dy]
+        memory = [_rows(tensor, case) for tensor in changed if tensor is not None]
+        at, other = (random.randrange(memory[0].shape[0]) for _ in range(2))
+        before = [rows[at].clone() for rows in memory]
+        kept: list[Outputs] = []
+
+        def change(all_rows: Sequence[Tensor]) -> None:
+            for rows in all_rows:
+                rows[at].neg_() if is_backward else rows[at].copy_(rows[other])
+
+        def keep(result: object) -> None:
+            kept[:] = [copies_of(_outputs_of(result, case, placed))]
+
+        try:
+            subject.drawn_result(random.randrange(subject.calls), partial(change, memory), keep)
+            if not self._follows(kept[0], at, other):
+                y = self._first.y.clone()
+                if not is_backward:
+                    change([_rows(y, case)])
+                self._judge_drawn(kept[0], y, placed)
+        finally:
+            for rows, old in zip(memory, before, strict=True):
+                rows[at].copy_(old)
+
+    def _follows(self, found: Outputs, at: int, other: int) -> bool:
+        """Whether outputs follow from those of the judged call, but for dweight and dbias."""
+        case, first = self._case, self._first
+        assert first is not None  # by __call__
+        name = "y" if case.direction is Direction.FORWARD else "dx"
+        now, then = getattr(found, name), getattr(first, name)
+        if now is None or then is None:
+            return True
+        now, then = _rows(now, case), _rows(then, case)
+        moved = -then[at] if case.direction is Direction.BACKWARD else then[other]
+        rest = slice(at), slice(at + 1, None)
+        return torch.equal(now[at], moved) and all(torch.equal(now[i], then[i]) for i in rest)
+
+    def _judge_drawn(self, found: Outputs, y: Tensor, placed: Inputs) -> None:
+        """Judge outputs of what lies at the timed addresses, with a right y if they have none."""
+        if self._case.direction is not Direction.FORWARD:
+            found = replace(found, y=y)
+        self._left -= 1
+        if wrong := self._judge(found, placed):
+            self.wrong, self._left = wrong, 0
 
 
 # --- the check after the timing ----------------------------------------------------------------
@@ -460,21 +550,25 @@ def _timed_outputs(timed: Timed, calls: int) -> Outputs:
     case, placed = timed.case, timed.placed
     fill_free_memory(placed.tensors)
     result, _ = timed.subject.timed_result(calls)
-    if case.direction is Direction.FORWARD:
-        returned = Outputs(y=checked("y", result, placed.x))
-    else:
-        assert isinstance(result, tuple)  # the type that autograd.grad returns
-        given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
-        leaves = [name for name in given if name in case.differentiated]
-        gradients = {
-            f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
-            for name, gradient in zip(leaves, result, strict=True)
-        }
-        returned = Outputs(y=placed.x, **gradients)  # y is not returned, and not used
+    returned = _outputs_of(result, case, placed)
     outputs = copies_of(returned)
     if incomplete := incomplete_output(outputs, returned):
         raise ContractViolationError(f"in a timed call, {incomplete}")
     return outputs
+
+
+def _outputs_of(result: object, case: Case, placed: Inputs) -> Outputs:
+    """Return what a timed call returned as outputs; y of a backward is x, and not to be used."""
+    if case.direction is Direction.FORWARD:
+        return Outputs(y=checked("y", result, placed.x))
+    assert isinstance(result, tuple)  # the type that autograd.grad returns
+    given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
+    leaves = [name for name in given if name in case.differentiated]
+    gradients = {
+        f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
+        for name, gradient in zip(leaves, result, strict=True)
+    }
+    return Outputs(y=placed.x, **gradients)
 
 
 def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
@@ -482,8 +576,8 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
 
     Args:
         timed: what was timed.
-        per_call_s: seconds per timed call, with the same values in each; if the first call with
-            new values takes about as long, the check ends there.
+        per_call_s: seconds per timed call, with the same values in each; if the first calls with
+            new values take about as long, the check ends there.
 
     Raises:
         ImplementationError: the implementation raised.
@@ -493,14 +587,15 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
     changed = placed.dy if case.direction is Direction.BACKWARD else placed.x
     if changed is None or not changed.numel():
         return None
-    new_s, old_s = list[float](), list[float]()
+    new_s, old_s, random = list[float](), list[float](), Random()
     for pair in range(_SURE):
-        _scale(changed, 1 - (pair + 1) / 64)  # other values each time, in any dtype
-        new_s.append(subject.timed_result()[1])
+        rows = _rows(changed, case)
+        row = rows[random.randrange(rows.shape[0])]
+        scale = partial(next, map(row.mul_, cycle(_FACTORS)))
+        new_s.append(subject.timed_result(subject.calls, scale)[1])
         if pair == 0 and new_s[0] <= _REUSED * per_call_s:
             return None
-        _scale(changed, 1)  # written again, so that they are equally near in the caches
-        old_s.append(subject.timed_result()[1])
+        old_s.append(subject.timed_result(subject.calls)[1])
         again_s, fresh_s = median(old_s), min(new_s)
         if pair + 1 >= _PAIRS and not fresh_s > _REUSED * again_s:
             return None
@@ -510,12 +605,14 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
     )
 
 
-def _scale(tensor: Tensor, factor: float) -> None:
-    """Scale the values of ``tensor`` in its memory, unnoticed by autograd."""
-    storage = tensor.new_empty(0).set_(tensor.untyped_storage())
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    extent = 1 + sum((size - 1) * stride for size, stride in steps)
-    storage[tensor.storage_offset() : tensor.storage_offset() + extent].mul_(factor)
+def _rows(tensor: Tensor, case: Case) -> Tensor:
+    """Return a tensor whose changes autograd does not notice, in the same memory.
+
+    Its first axis is not normalised: it has one index if all axes of ``tensor`` are.
+    """
+    place = tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    alias = tensor.new_empty(0).set_(*place)
+    return alias if tensor.dim() > len(case.normalized_shape) else alias[None]
 
 
 def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:

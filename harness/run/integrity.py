@@ -10,20 +10,24 @@ Such changes are not found; docs/cheats.md lists them.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import inspect
 import os
 import random
+import signal
 import sys
 import sysconfig
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from enum import Enum
+from functools import cached_property, partial
 from importlib import import_module
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -34,6 +38,7 @@ import torch
 import implementations
 from harness.records.text import count
 from harness.run.call import ContractViolationError
+from implementations import torch_private
 from implementations.torch_private import count_modes, leave_modes
 
 _SUBNORMAL = 1e-40  # in float32
@@ -48,6 +53,11 @@ class StatePart:
     """Returns a value that can be compared."""
     write: Callable[[Any], object]
     """Sets a value that was read."""
+
+    def restore(self, value: Any) -> None:
+        """Set a value that was read, where the system still allows it."""
+        with suppress(OSError, TypeError, ValueError):  # such as a folder that is gone
+            self.write(value)
 
 
 def _generator_state() -> bytes:
@@ -114,9 +124,45 @@ def _set_collector(is_on: bool) -> None:
     gc.enable() if is_on else gc.disable()
 
 
+def _error_state() -> tuple[Any, ...]:
+    return np.geterr(), np.geterrcall()
+
+
+def _set_error_state(wanted: tuple[Any, ...]) -> None:
+    np.seterr(**wanted[0])
+    np.seterrcall(wanted[1])
+
+
+def _signal_handlers() -> dict[int, Any]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+
+def _set_signal_handlers(wanted: dict[int, Any]) -> None:
+    for number, handler in wanted.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return None
+
+
 def _attribute(name: str, owner: Any, attribute: str) -> StatePart:
     read, write = partial(getattr, owner, attribute), partial(setattr, owner, attribute)
     return StatePart(name, read, write)
+
+
+def _of_system() -> Iterator[StatePart]:
+    """Yield the parts that not every system has."""
+    if hasattr(os, "sched_getaffinity"):
+        read, write = partial(os.sched_getaffinity, 0), partial(os.sched_setaffinity, 0)
+        yield StatePart("the cores that may run it", read, write)
+    library: Any = ctypes.CDLL(None) if os.name == "posix" else None
+    if hasattr(library, "fegetround"):
+        yield StatePart("the rounding mode", library.fegetround, library.fesetround)
 
 
 _WATCHED_AND_RESET = (
@@ -129,16 +175,19 @@ _WATCHED_AND_KEPT = (
     StatePart("Python's profile function", sys.getprofile, sys.setprofile),
     StatePart("Python's trace function", sys.gettrace, sys.settrace),
 )
-# set back only at the end of a block of process_state_restored
-_KEPT = (
-    StatePart("torch's random generator", _generator_state, _set_generator_state),
-    StatePart("Python's random generator", random.getstate, random.setstate),
-    StatePart("NumPy's random generator", _numpy_generator_state, np.random.set_state),
-    StatePart("the gradient recording", torch.is_grad_enabled, torch.set_grad_enabled),
-    StatePart("Python's search path", lambda: sys.path, _set_search_path),
+# imports of libraries set these, too: what an import has set is put back without a word
+_WATCHED_IN_CALLS = (
+    *_of_system(),
+    StatePart("the interval of thread switches", sys.getswitchinterval, sys.setswitchinterval),
+    StatePart(
+        "the thresholds of the garbage collector",
+        gc.get_threshold,
+        lambda wanted: gc.set_threshold(*wanted),
+    ),
+    _attribute("oneDNN", torch.backends.mkldnn, "enabled"),
+    _attribute("oneDNN's deterministic mode", torch.backends.mkldnn, "deterministic"),
 )
-_RESET = (
-    *_WATCHED_AND_RESET,
+_RESTORED = (
     StatePart("the default device", torch.get_default_device, _set_default_device),
     StatePart("the flushing of subnormal numbers", _flushes_subnormals, torch.set_flush_denormal),
     StatePart(
@@ -149,43 +198,65 @@ _RESET = (
     ),
     StatePart("the precision of float32 matrix products", _precision, _set_precision),
     _attribute("TF32 in convolutions", torch.backends.cudnn, "allow_tf32"),
+    _attribute("cuDNN", torch.backends.cudnn, "enabled"),
     _attribute("cuDNN's benchmark mode", torch.backends.cudnn, "benchmark"),
     _attribute("cuDNN's deterministic mode", torch.backends.cudnn, "deterministic"),
     StatePart("autocast on the CPU", partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
     StatePart("autocast on CUDA", partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
     StatePart("the anomaly mode", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    StatePart("NumPy's error state", _error_state, _set_error_state),
+    StatePart("the working directory", _working_directory, os.chdir),
+    StatePart("the handlers of signals", _signal_handlers, _set_signal_handlers),
+)
+# imports may set these for good
+_SET_BY_IMPORTS = (
     StatePart("the filters of warnings", lambda: list(warnings.filters), _set_filters),
-    StatePart("NumPy's error state", np.geterr, lambda wanted: np.seterr(**wanted)),
     StatePart("the environment variables", lambda: dict(os.environ), _set_environment),
     StatePart("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
 )
+_KEPT = (
+    StatePart("torch's random generator", _generator_state, _set_generator_state),
+    StatePart("Python's random generator", random.getstate, random.setstate),
+    StatePart("NumPy's random generator", _numpy_generator_state, np.random.set_state),
+    StatePart("the gradient recording", torch.is_grad_enabled, torch.set_grad_enabled),
+    StatePart("Python's search path", lambda: sys.path, _set_search_path),
+)
+WATCHED = (*_WATCHED_AND_RESET, *_WATCHED_AND_KEPT, *_WATCHED_IN_CALLS)
+"""What is read after each call of a target; to read all of the state would take long."""
+_PUT_BACK = (*_WATCHED_IN_CALLS, *_RESTORED)
+"""What is put back after an import, and after what was done with a target."""
+_USUAL = (*_WATCHED_AND_RESET, *_PUT_BACK, *_SET_BY_IMPORTS)
 """What :func:`set_usual_state` sets to the value that it had at import, because an earlier call of
 the target may have changed it."""
-WATCHED = (*_WATCHED_AND_RESET, *_WATCHED_AND_KEPT)
-"""What is read after each call of a target; to read all of the state would take long."""
-STATE = (*_RESET, *_WATCHED_AND_KEPT, *_KEPT)
+STATE = (*_USUAL, *_WATCHED_AND_KEPT, *_KEPT)
+"""All of it."""
 
 
 @contextmanager
-def process_state_restored() -> Iterator[None]:
-    """Restore the state of the process at the end of the block."""
-    before = process_state()
+def process_state_restored(parts: Sequence[StatePart] = STATE) -> Iterator[None]:
+    """Restore the state of the process, or parts of it, at the end of the block."""
+    before = process_state(parts)
     try:
         yield
     finally:
-        _restore(before, STATE)
+        _restore(before, parts)
 
 
-def _restore(wanted: dict[str, Any], parts: Iterable[StatePart]) -> None:
-    now = process_state()
+def settings_restored() -> AbstractContextManager[None]:
+    """Restore what neither an import nor a call of a target may set for others."""
+    return process_state_restored(_PUT_BACK)
+
+
+def _restore(wanted: dict[str, Any], parts: Sequence[StatePart]) -> None:
+    now = process_state(parts)
     for part in parts:
         if now[part.name] != wanted[part.name]:
-            part.write(wanted[part.name])
+            part.restore(wanted[part.name])
 
 
-def process_state() -> dict[str, Any]:
+def process_state(parts: Sequence[StatePart] = STATE) -> dict[str, Any]:
     """Return each part of the state by its name, as values that later changes leave alone."""
-    values = {part.name: part.read() for part in STATE}
+    values = {part.name: part.read() for part in parts}
     return {name: [*value] if isinstance(value, list) else value for name, value in values.items()}
 
 
@@ -194,7 +265,7 @@ _AT_IMPORT = process_state()
 
 def set_usual_state() -> None:
     """Set what the process began with, and advance the random generators."""
-    _restore(_AT_IMPORT, _RESET)
+    _restore(_AT_IMPORT, _USUAL)
     torch.rand(1)
     random.random()
     np.random.rand()
@@ -220,24 +291,44 @@ def set_caller_state() -> None:
 _OWN_PACKAGES = ("harness", "implementations")
 _MODULES = (
     *("torch", "torch.nn.functional", "torch.autograd", "torch.cuda", "torch.linalg"),
-    *("torch.special", "numpy", "builtins", "gc", "math", "random", "statistics"),
-    *("threading", "time", "timeit"),
+    *("torch.special", "numpy", "builtins", "gc", "math", "random", "statistics", "threading"),
+    *("time", "timeit", "copy", "ctypes", "dataclasses", "functools", "io", "itertools", "json"),
+    *("multiprocessing.connection", "multiprocessing.reduction", "operator", "os", "pickle"),
+    *("secrets", "sys", "weakref"),
 )
 _CLASSES: tuple[type, ...] = (
-    torch.Tensor,
+    *torch.Tensor.__mro__[:-1],
     torch.nn.Module,
     torch.nn.LayerNorm,
     torch.autograd.Function,
     torch.cuda.Event,
     torch.cuda.Stream,
+    random.Random,
 )
+# what makes a verdict; of others, the functions that the harness names
+_JUDGING = ("harness.numerics", "harness.run.attempt", "harness.run.call")
+_JUDGING_OF_OTHERS = ("torch", "torch.nn.functional", "builtins", "math")
+_HOOKS = frozenset({"excepthook", "unraisablehook", "displayhook"})  # which libraries may set
+# operators of inputs, and those that torch calls for what the modules above name
+_OTHER_OPERATORS = {
+    *("_local_scalar_dense", "_to_copy", "add", "bitwise_and", "bitwise_not", "bitwise_or"),
+    *("copy_", "div", "empty", "eq", "ge", "gt", "index", "index_put_", "layer_norm", "le", "lt"),
+    *("mul", "native_layer_norm", "native_layer_norm_backward", "ne", "neg", "normal_", "pow"),
+    *("rand", "randint", "randn", "roll", "rsub", "select", "slice", "sub", "uniform_"),
+}
 _NAMED = 3  # changes that a message names; the others are only counted
 _MISSING = object()
 Target = TypeVar("Target")
 Found = TypeVar("Found")
-# code of torch.compile, which replaces torch.manual_seed and two methods of torch.nn.Module when it
-# is first used: these changes are not the target's
+Change = tuple[str, Callable[[], object]]
+"""What was changed, in words, and what puts it back."""
+# the code by which torch.compile replaces functions of torch when it is first used
 _COMPILER = tuple(str(Path(torch.__file__).parent / name) for name in ("_dynamo", "_compile.py"))
+_REPLACED_BY_COMPILER = (
+    *("torch.manual_seed", "torch.nn.modules.module.Module.__init__"),
+    "torch.nn.modules.module.Module.__setstate__",
+)
+_WRAPPERS = (FunctionType, staticmethod, classmethod, property, cached_property, partial)
 
 
 class TamperingError(ContractViolationError):
@@ -246,58 +337,249 @@ class TamperingError(ContractViolationError):
 
 @dataclass(frozen=True, slots=True)
 class _Namespace:
-    """The functions and classes of a module, or the attributes of a class, when it was read."""
+    """The names of a module or class with their values, when it was read."""
 
     owner: ModuleType | type
     name: str
+    now: Mapping[str, object]
+    """Its names with their present values."""
     keys: tuple[str, ...]
     values: tuple[object, ...]
-    get: Callable[[Mapping[str, object]], tuple[object, ...]]
+    get: Callable[[Any], tuple[object, ...]]
+    is_whole: bool
+    """Whether all names were read."""
 
     @classmethod
-    def of(cls, owner: ModuleType | type) -> _Namespace:
-        # all attributes of a class, because properties and slots are not callable
-        attributes = vars(owner)
+    def of(cls, owner: ModuleType | type, used: Collection[str] | None = None) -> _Namespace:
+        """Read all names of a class or an own module, or the functions and classes of another.
+
+        Of these, ``used`` are read if it is given.
+        """
+        now, keys, name = vars(owner), [*vars(owner)], owner.__name__
+        is_whole = isinstance(owner, type) or _is_own(name)
         if isinstance(owner, type):
-            keys = tuple(attributes)
             name = f"{owner.__module__}.{owner.__qualname__}"
-        else:  # itemgetter returns a tuple only for two keys or more
-            keys = tuple(key for key, value in attributes.items() if callable(value))
-            keys, name = (*keys, "__name__", "__spec__"), owner.__name__
-        get = itemgetter(*keys)
-        return cls(owner, name, keys, get(attributes), get)
+        elif not is_whole:
+            keys = [key for key in keys if callable(now[key]) and key not in _HOOKS]
+            keys = [*(key for key in keys if used is None or key in used), "__name__", "__spec__"]
+        get = itemgetter(*keys)  # returns a tuple for two keys or more
+        return cls(owner, name, now, (*keys,), get(now), get, is_whole)
 
-    def changed(self) -> Iterator[tuple[str, object]]:
-        """Yield the names whose value has changed, each with its earlier value."""
-        now = vars(self.owner)
-        if self._is_same(now):
-            return
-        for key, value in zip(self.keys, self.values, strict=True):
-            if now.get(key, _MISSING) is not value and not _is_of_compiler(now.get(key)):
-                yield key, value
-        if isinstance(self.owner, type):
-            for key in now.keys() - set(self.keys):  # an attribute may hide an inherited one
-                if any(key in vars(base) for base in self.owner.__mro__[1:]):
-                    yield key, _MISSING
-
-    def _is_same(self, now: Mapping[str, object]) -> bool:
-        if isinstance(self.owner, type) and len(now) != len(self.keys):
+    def is_same(self) -> bool:
+        """Whether nothing was changed."""
+        if self.is_whole and len(self.now) != len(self.keys):
             return False
-        try:
-            return self.get(now) == self.values
+        try:  # by identity, since an object may say that it equals everything
+            return all(map(is_, self.get(self.now), self.values))
         except KeyError:  # a name was deleted
             return False
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what was changed."""
+        for key, value in zip(self.keys, self.values, strict=True):
+            found = self.now.get(key, _MISSING)
+            if found is not value and not self._compiles(key, found):
+                yield f"replaces {self.name}.{key}", partial(setattr, self.owner, key, value)
+        for key in self.now.keys() - {*self.keys} if self.is_whole else ():
+            if self._hides(key):
+                yield f"replaces {self.name}.{key}", partial(delattr, self.owner, key)
+
+    def _hides(self, key: str) -> bool:
+        """Whether a new name hides one of a base class or, in a module, may hide a built-in one."""
+        if isinstance(self.owner, type):
+            return any(key in vars(base) for base in self.owner.__mro__[1:])
+        is_module = sys.modules.get(f"{self.name}.{key}") is self.now[key]
+        return not is_module and not key.startswith("__")  # torch.compile adds such names
+
+    def _compiles(self, key: str, found: object) -> bool:
+        """Whether torch.compile has replaced a function of torch."""
+        file = str(getattr(getattr(found, "__code__", None), "co_filename", ""))
+        return f"{self.name}.{key}" in _REPLACED_BY_COMPILER and file.startswith(_COMPILER)
+
+
+class _Attribute:
+    """One attribute of many objects, with its values when they were added."""
+
+    def __init__(self, attribute: str, what: str) -> None:
+        self._read = attrgetter(attribute)
+        self._attribute, self._what = attribute, what
+        self._owners: list[Any] = []
+        self._values: list[object] = []
+        self._names: list[str] = []
+
+    def add(self, owner: object, name: str) -> None:
+        with suppress(ValueError):  # an empty cell of a closure
+            self._values.append(self._read(owner))
+            self._owners.append(owner)
+            self._names.append(name)
+
+    def is_same(self) -> bool:
+        """Whether nothing was changed."""
+        try:
+            return all(map(is_, map(self._read, self._owners), self._values))
+        except ValueError:  # a cell was emptied
+            return False
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what was changed."""
+        for owner, value, name in zip(self._owners, self._values, self._names, strict=True):
+            if getattr(owner, self._attribute, _MISSING) is not value:
+                put_back = partial(object.__setattr__, owner, self._attribute, value)
+                yield f"replaces {self._what} of {name}", put_back
+
+
+class _Watched:
+    """Modules and classes, with what their functions do, as they were when they were added."""
+
+    def __init__(self) -> None:
+        self._code = _Attribute("__code__", "the code")
+        self._defaults = _Attribute("__defaults__", "the defaults")
+        self._keyword_defaults = _Attribute("__kwdefaults__", "the defaults")
+        self._cells = _Attribute("cell_contents", "the closure")
+        self._members = _Attribute("_value_", "the value")
+        self._contents = _Contents()
+        self._parts: list[_Namespace | _Attribute | _Contents] = [
+            *(self._code, self._defaults, self._keyword_defaults),
+            *(self._cells, self._members, self._contents),
+        ]
+        self._functions: set[FunctionType] = set()
+
+    def add(self, owner: ModuleType | type, used: Collection[str] | None = None) -> None:
+        """Add a module or class; of a module of others, the names in use, or all."""
+        space = _Namespace.of(owner, used)
+        self._parts.append(space)
+        for key, value in zip(space.keys, space.values, strict=True):
+            name = f"{space.name}.{key}"
+            self.add_function(value, name)
+            is_container = type(value) in {dict, list, set} and not key.startswith("__")
+            if is_container and space.name.startswith("harness."):
+                self._contents.add(value, f"the contents of {name}")
+            elif isinstance(value, Enum):
+                self._members.add(value, name)
+
+    def add_function(self, value: object, name: str) -> None:
+        """Add a function, or those that a method, a property or a decorated function calls."""
+        if isinstance(value, _WRAPPERS):
+            for inner in ("__func__", "fget", "func", "__wrapped__"):
+                self.add_function(getattr(value, inner, None), name)
+        if not isinstance(value, FunctionType) or value in self._functions:
+            return
+        self._functions.add(value)
+        self._code.add(value, name)
+        if value.__defaults__ is not None:  # without any, others are not used
+            self._defaults.add(value, name)
+        if value.__kwdefaults__ is not None:
+            self._keyword_defaults.add(value, name)
+            self._contents.add(value.__kwdefaults__, f"the defaults of {name}")
+        for cell in value.__closure__ or ():
+            self._cells.add(cell, name)
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what was changed."""
+        for part in self._parts:
+            if not part.is_same():
+                yield from part.changes()
+
+    def names_in_code(self) -> set[str]:
+        """Return the names that the functions use."""
+        return {name for function in self._functions for name in _names_in(function.__code__)}
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+class _Contents:
+    """Dictionaries, lists and sets, with what they held when they were added."""
+
+    def __init__(self) -> None:
+        self._owners: list[Any] = []
+        self._dicts: list[dict[object, object]] = []
+        self._rows: list[tuple[Any, str, Any]] = []
+        self._keys: list[object] = []
+        self._values: list[object] = []
+
+    def add(self, owner: Any, name: str) -> None:
+        self._owners.append(owner)
+        self._rows.append((owner, name, owner.copy()))
+        self._keys += owner
+        if isinstance(owner, dict):
+            self._dicts.append(owner)
+            self._values += owner.values()
+
+    def is_same(self) -> bool:
+        """Whether nothing was changed."""
+        return (
+            sum(map(len, self._owners)) == len(self._keys)
+            and all(map(is_, chain.from_iterable(self._owners), self._keys))
+            and all(map(is_, chain.from_iterable(map(dict.values, self._dicts)), self._values))
+        )
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what was changed."""
+        for owner, name, before in self._rows:
+            now, then = [*owner], [*before]
+            if isinstance(owner, dict):
+                now, then = [*now, *owner.values()], [*then, *before.values()]
+            if len(now) != len(then) or not all(map(is_, now, then)):
+                yield f"changes {name}", partial(_fill, owner, before)
+
+
+def _fill(owner: Any, before: Any) -> None:
+    """Let a container hold again what a copy of it holds."""
+    owner.clear()
+    owner.extend(before) if isinstance(owner, list) else owner.update(before)
+
+
+class _Operators:
+    """The kernels that torch's dispatcher calls for operators that the harness uses."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, str] = {}
+        self._by_python: set[str] = set()
+        self._count = 0
+
+    def add(self, names: Collection[str]) -> None:
+        """Add the operators of these names, which have no namespace and no overload."""
+        self._by_python, self._count = _of_aten(), len(torch_private.PYTHON_KERNELS)
+        for operator in torch_private.operator_names():
+            name, _, overload = operator.removeprefix("aten::").partition(".")
+            if name in names and "out" not in overload and operator not in self._kernels:
+                self._kernels[operator] = torch_private.kernels_of(operator)
+
+    def changes(self, *, quick: bool = False) -> Iterator[Change]:
+        """Yield what was changed; with ``quick``, only where torch.library was used."""
+        if quick and len(torch_private.PYTHON_KERNELS) == self._count:
+            return
+        self._count = len(torch_private.PYTHON_KERNELS)
+        kernels = self._kernels.items()
+        changed = [name for name, before in kernels if torch_private.kernels_of(name) != before]
+        for name in changed or _of_aten() - self._by_python:
+            put_back = partial(torch_private.remove_kernels, self._by_python)
+            yield f"replaces a kernel of {name}", put_back
+
+
+def _of_aten() -> set[str]:
+    """Return the kernels that Python registered for torch's operators, or for all operators."""
+    return {name for name in torch_private.PYTHON_KERNELS if name.startswith(("aten/", "_/"))}
 
 
 class Trusted:
     """What measures and judges targets: functions and state, as they were before any import."""
 
     def __init__(self) -> None:
+        self._of_others, self._own, self._judging = _Watched(), _Watched(), _Watched()
         owners: tuple[ModuleType | type, ...] = (*map(import_module, _MODULES), *_CLASSES)
-        self._namespaces = [*map(_Namespace.of, owners)]
-        self._rest: list[_Namespace] = []
-        self._code: list[tuple[str, FunctionType, CodeType]] = []
-        self._functions = [(known, known.function) for known in implementations.ALL]
+        for owner in owners:
+            self._of_others.add(owner)
+        self._targets = _Attribute("function", "the function")
+        for known in implementations.ALL:
+            self._targets.add(known, f"implementations.{known.name}")
+            self._own.add_function(known.function, f"implementations.{known.name}")
+        self._operators = _Operators()
         self._known: set[str] = set()
         self._by_import: dict[str, str] = {}
         self._state = _state()
@@ -305,36 +587,43 @@ class Trusted:
 
     def extend(self) -> None:
         """Add the harness's modules that were imported since; call before a target is imported."""
-        new = sys.modules.keys() - self._known
-        self._known |= new
-        for name in sorted(name for name in new if name.partition(".")[0] in _OWN_PACKAGES):
-            module = sys.modules[name]
-            judges = name.startswith("harness.numerics")
-            (self._namespaces if judges else self._rest).append(_Namespace.of(module))
-            for value in vars(module).values():
-                if getattr(value, "__module__", None) != name:
-                    continue
-                if isinstance(value, FunctionType):
-                    self._code.append((f"{name}.{value.__qualname__}", value, value.__code__))
-                elif isinstance(value, type):
-                    self._rest.append(_Namespace.of(value))
+        added = [name for name in sorted(sys.modules.keys() - self._known) if _is_own(name)]
+        self._known |= sys.modules.keys()
+        if not added:
+            return
+        owners = [owner for name in added for owner in _owners_in(sys.modules[name])]
+        for owner in owners:
+            self._own.add(owner)
+        self._judging = _Watched()  # again, since more names may be used
+        for name in filter(_judges, sorted(self._known)):
+            for owner in _owners_in(sys.modules[name]):
+                self._judging.add(owner)
+        used = self._judging.names_in_code() | _OTHER_OPERATORS
+        self._operators.add(used)
+        self._judging.add(torch.Tensor)
+        for name in _JUDGING_OF_OTHERS:
+            self._judging.add(import_module(name), used)
 
     def imported(self, target: Target, find: Callable[[Target], Found]) -> Found:
         """Return what ``find`` returns for a target, which it may import.
+
+        Settings of the process that the import changes are put back.
 
         Raises:
             TamperingError: the target's import changed something, in this call or an earlier one.
         """
         self.extend()
         self.mark_state()
-        found = find(target)
+        with settings_restored():
+            found = find(target)
         name = str(target)
-        if name not in self._by_import:
+        if not self._by_import.get(name):
             try:
-                self.check()
+                self.check(kernels=name not in self._by_import)
+                self._by_import[name] = ""
             except TamperingError as tampering:
                 self._by_import[name] = f"its import {tampering}"
-        if name in self._by_import:
+        if self._by_import[name]:
             raise TamperingError(self._by_import[name])
         return found
 
@@ -342,61 +631,56 @@ class Trusted:
         """Record the state of the process; :meth:`check` finds and restores changes of it."""
         self._state = _state()
 
-    def check(self, *, quick: bool = False) -> None:
+    def check(self, *, quick: bool = False, kernels: bool = True) -> None:
         """Restore everything that a target has changed, and name it.
 
         Args:
-            quick: check only torch, Python, the functions that judge results and the state of the
-                process; to check the rest of the harness takes ten times as long.
+            quick: check only what judges results and the state of the process; to check the rest
+                takes twenty times as long.
+            kernels: check the dispatcher, too, which takes a hundred times as long; otherwise, and
+                with ``quick``, only if torch.library was used.
 
         Raises:
             TamperingError: something was changed, and is restored.
         """
-        changes = [*self._put_back(self._namespaces), *self._put_back_state()]
-        if not quick:
-            changes += [*self._put_back(self._rest), *self._put_back_functions()]
-        if not changes:
-            return
-        left = len(changes) - _NAMED
-        more = f", and {count(left, 'more change')}" if left > 0 else ""
-        raise TamperingError(
-            f"{', '.join(changes[:_NAMED])}{more}: a target must not change what other code uses"
-        )
-
-    def _put_back(self, spaces: Sequence[_Namespace]) -> Iterator[str]:
-        for space in spaces:
-            for key, value in list(space.changed()):
-                yield f"replaces {space.name}.{key}"
-                if value is _MISSING:
-                    delattr(space.owner, key)
-                else:
-                    setattr(space.owner, key, value)
-
-    def _put_back_functions(self) -> Iterator[str]:
-        for name, function, code in self._code:
-            if function.__code__ is not code:
-                yield f"replaces the code of {name}"
-                function.__code__ = code
-        for known, original in self._functions:
-            if known.function is not original:
-                yield f"replaces the function of implementations.{known.name}"
-                object.__setattr__(known, "function", original)
-
-    def _put_back_state(self) -> Iterator[str]:
+        parts = (self._judging,) if quick else (self._of_others, self._own, self._targets)
+        changes = [change for part in parts for change in part.changes()]
+        changes += self._operators.changes(quick=quick or not kernels)
         for part, now, value in zip(WATCHED, _state(), self._state, strict=True):
             if now != value:
-                yield f"leaves {part.name} at {now}, where it was {value}"
-                part.write(value)
+                left = f"leaves {part.name} at {now}, where it was {value}"
+                changes.append((left, partial(part.restore, value)))
+        if not changes:
+            return
+        for _, put_back in changes:
+            put_back()
+        texts = [*dict.fromkeys(text for text, _ in changes)]
+        left_out = len(texts) - _NAMED
+        more = f", and {count(left_out, 'more change')}" if left_out > 0 else ""
+        raise TamperingError(
+            f"{', '.join(texts[:_NAMED])}{more}: a target must not change what other code uses"
+        )
+
+
+def _is_own(name: str) -> bool:
+    """Whether a module, or what has its name before a dot, is of this project."""
+    return name.partition(".")[0] in _OWN_PACKAGES
+
+
+def _judges(name: str) -> bool:
+    """Whether a module makes verdicts."""
+    return name.startswith(_JUDGING)
+
+
+def _owners_in(module: ModuleType) -> list[ModuleType | type]:
+    """Return a module and the classes that it defines."""
+    values = [*vars(module).values()]
+    classes = [value for value in values if isinstance(value, type)]
+    return [module, *(own for own in classes if own.__module__ == module.__name__)]
 
 
 def _state() -> tuple[Any, ...]:
     return tuple(part.read() for part in WATCHED)
-
-
-def _is_of_compiler(value: object) -> bool:
-    """Whether a value is the function by which torch.compile replaces one of torch."""
-    code = getattr(value, "__code__", None)
-    return code is not None and code.co_filename.startswith(_COMPILER)
 
 
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")

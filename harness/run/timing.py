@@ -18,7 +18,7 @@ from torch import Tensor
 
 import implementations
 from harness.cases.inputs import Inputs
-from harness.measure import Device, Sampled, Sampling, TimedCall, compiler
+from harness.measure import Device, Sampled, Sampler, Sampling, TimedCall, compiler
 from harness.records import Allocation, ArmRole, Budget, Cache, Case, Direction, Mode, Status
 from harness.run.attempt import Judged
 from harness.run.call import ImplementationError, bind
@@ -42,10 +42,12 @@ def time_case(
     allocation: Allocation,
     cache: Cache,
     reference: Implementation | None = None,
+    draw: Callable[[Sampler, Sequence[Tensor]], None] | None = None,
 ) -> Sampled:
     """Time what was judged on ``inputs``, in turn with the usual reference and copies.
 
-    If ``reference`` is given, it replaces the usual reference and the copies.
+    If ``reference`` is given, it replaces the usual reference and the copies. ``draw`` is that of
+    :class:`harness.measure.latency.Sampling`.
     """
     case = judged.case
     sampling = partial(
@@ -61,7 +63,7 @@ def time_case(
         cache=cache,
     )
     timed_calls = timed_calls_of(judged.called, case, reference)
-    sampled = sampling(timed_calls).sampled()
+    sampled = sampling(timed_calls, draw=draw).sampled()
     latency = sampled.latency
     if latency is None or (latency.launch_s or 0.0) <= _LAUNCH_SHARE * latency.per_call_s.value:
         return sampled

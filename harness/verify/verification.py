@@ -26,6 +26,8 @@ from harness.run import (
     Trusted,
     observed,
     run_once,
+    settings_restored,
+    threads,
 )
 from harness.run.attempt import attempt, exact_of
 from harness.verify.case_results import (
@@ -498,9 +500,7 @@ def verify_target(
         implementation = trusted.imported(target, find)
     except TamperingError as error:
         tampering, implementation = str(error), as_implementation(target, options.call)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with settings_restored(), threads(1):
         return Verification(
             implementation=implementation,
             handle=repr(target) if isinstance(target, str) else implementation.name,
@@ -510,8 +510,6 @@ def verify_target(
             on_case=on_case,
             on_progress=on_progress,
         ).run(tampering)
-    finally:
-        torch.set_num_threads(before)
 
 
 def verify_case(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from cheat import Cheat
 from of_calls import OF_CALLS
+from of_registrations import OF_REGISTRATIONS
 from of_surroundings import OF_SURROUNDINGS
 
 __all__ = ["CHEATS", "Cheat", "table"]
 
-CHEATS = (*OF_SURROUNDINGS, *OF_CALLS)
+CHEATS = (*OF_SURROUNDINGS, *OF_REGISTRATIONS, *OF_CALLS)
 
 
 def table() -> str:

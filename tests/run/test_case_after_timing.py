@@ -135,13 +135,13 @@ def alternating(name: str, number: int) -> float:
 @pytest.mark.parametrize(
     ("script", "per_call_s", "is_reuse", "calls"),
     [
-        (alternating, 0.0, True, 56),
-        (alternating, NEW / 1.3, True, 56),
-        (alternating, NEW / 1.2, False, 1),  # the first call is as fast as the timed ones
-        (steady, 0.0, False, 14),
-        (lambda *_: NEW, 0.0, False, 14),
-        (lambda name, n: 1e-6 if n == 4 else alternating(name, n), 0.0, False, 14),
-        (lambda name, n: 1e-6 if n % 2 == 0 else NEW, 0.0, False, 14),
+        (alternating, 0.0, True, 84),
+        (alternating, NEW / 1.3, True, 84),
+        (alternating, NEW / 1.2, False, 2),  # the first sample is as fast as the timed ones
+        (steady, 0.0, False, 21),
+        (lambda *_: NEW, 0.0, False, 21),
+        (lambda name, n: 1e-6 if n == 4 else alternating(name, n), 0.0, False, 21),
+        (lambda name, n: 1e-6 if n % 2 == 0 else NEW, 0.0, False, 21),
     ],
 )
 def test_calls_that_take_longer_with_new_values_reuse_results(

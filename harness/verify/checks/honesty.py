@@ -13,10 +13,11 @@ from time import perf_counter
 
 import torch
 
+from harness.cases import Inputs
 from harness.measure import Sampler, TimedCall, device_of, relocate
-from harness.numerics import SETTLE_S
+from harness.numerics import SETTLE_S, Outputs
 from harness.records import ArmRole, Cache, Direction
-from harness.run import Timed, bind, grad_mode, reuse, run_again, run_once
+from harness.run import Draws, Timed, bind, grad_mode, reuse, run_again, run_once
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import check
 
@@ -29,6 +30,7 @@ __all__ = [
 
 _SHAPE = (64, 256)  # large enough that a call takes longer than a look into a cache of results
 _CALLS, _MOST_S = 30, 0.5  # before the timed call; a slow target gets fewer
+_DRAWS = 3  # on a busy machine a cached result may be too old in some
 _SEEDS = 1 << 31  # as many as torch's generators take
 _NEARLY = 1 + 2**-6  # exact in every dtype: rows of nearly unit variance are not normalised yet
 
@@ -85,7 +87,17 @@ def _unlike_while_timed(call: Call) -> str | None:
         whole = outputs if case.direction is Direction.FORWARD else replace(outputs, y=alone.y)
         if name := new.differs(alone, whole):
             return f"gives another {name} in a timed call, after {calls} calls"
+    draws = Draws(case, alone, new.inputs, partial(_wrong, call, new.beyond(alone)))
+    for _ in range(_DRAWS):
+        draws(subject, placed.tensors)
+    if draws.wrong:
+        return f"gives another {draws.wrong} in a timed call"
     return reuse(timed)
+
+
+def _wrong(call: Call, known: set[str], outputs: Outputs, inputs: Inputs) -> str | None:
+    """Return the name of an output that is wrong, other than those that are known to be."""
+    return next(iter(sorted(call.at(inputs.tensors).beyond(outputs) - known)), None)
 
 
 @check(Direction.FORWARD)
