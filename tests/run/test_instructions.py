@@ -42,9 +42,6 @@ def falls(*arguments):
     os.write(2, f"short {calls.count('short')}, long {calls.count('long')}\\n".encode())
     os.kill(os.getpid(), signal.SIGSEGV)
 """
-needs_valgrind = pytest.mark.skipif(
-    "REAL_VALGRIND" not in os.environ, reason="takes a minute: run with REAL_VALGRIND=1"
-)
 
 
 @pytest.fixture
@@ -113,7 +110,9 @@ def test_a_case_whose_count_would_be_misleading_is_refused(case: Case, why: str)
     assert why in str(answer)
 
 
-@needs_valgrind
+@pytest.mark.skipif(
+    "REAL_VALGRIND" not in os.environ, reason="takes a minute: run with REAL_VALGRIND=1"
+)
 def test_under_the_real_valgrind_ten_operators_take_more_instructions_than_one() -> None:
     native, one_pass = answers("native", "one_pass", timeout_s=90)
     assert {type(native), type(one_pass)} == {int}, (native, one_pass)
