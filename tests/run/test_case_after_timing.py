@@ -97,15 +97,15 @@ NEW = 1.3e-6
 Script = Callable[[str, int], float]
 
 
-def scripted(script: Script, case: Case = CASE) -> tuple[Timed, FakeDevice]:
+def scripted(script: Script) -> tuple[Timed, FakeDevice]:
     """Return calls whose number n takes as long as the script says."""
     device = FakeDevice(script)
     (call,) = device.timed_calls("subject")
     subject = Sampler(call, device, Cache.WARM)
-    inputs = make_inputs(case)
+    inputs = make_inputs(CASE)
     placed = inputs.at([tensor.clone() for tensor in inputs.tensors])
     subject.bind([placed.tensors])
-    return Timed(case, good, subject, placed, inputs), device
+    return Timed(CASE, good, subject, placed, inputs), device
 
 
 def alternating(name: str, number: int) -> float:
@@ -132,14 +132,3 @@ def test_calls_that_take_longer_with_new_values_reuse_results(
     assert (said or "").endswith("a call takes 1.3 times as long") is is_reuse
     assert (said is None) is not is_reuse
     assert len(device.sampled) == calls
-
-
-@pytest.mark.parametrize("layout", ["contiguous", "transposed", "expanded"])
-@pytest.mark.parametrize("direction", Direction)
-def test_only_x_gets_new_values_or_dy_of_a_backward(direction: Direction, layout: str) -> None:
-    target, _ = scripted(alternating, replace(CASE, direction=direction, layout=layout))
-    reuse(target)
-    pairs = zip(target.placed.tensors, target.inputs.tensors, strict=True)
-    kept = [torch.equal(now, before) for now, before in pairs]
-    expected = [direction is Direction.BACKWARD, True, True, direction is not Direction.BACKWARD]
-    assert kept == expected[: len(kept)]

@@ -68,16 +68,6 @@ def test_a_state_that_is_not_the_marked_one_is_named_and_put_back(
     trusted.mark_state()
 
 
-def test_a_quick_check_looks_at_what_judges_alone(
-    trusted: Trusted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.run.integrity.process_state", fake)
-    trusted.check(quick=True)
-    monkeypatch.setattr("harness.numerics.error_measurement.verdict_of", fake)
-    with pytest.raises(TamperingError, match="verdict_of: "):
-        trusted.check(quick=True)
-
-
 def test_what_the_compiler_replaces_is_no_tampering(
     trusted: Trusted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from harness.measure import median_estimate
 from harness.records import (
     Budget,
     Case,
-    Cost,
     Latency,
     Measurement,
     MeasurementWarning,
@@ -146,13 +145,6 @@ def test_calls_are_uneven_if_they_are_so_over_all_processes() -> None:
     found = merged([record(latency=paying)] * 5, BUDGET)
     assert latency_in(found).uneven_ratio == pytest.approx(3.0, rel=0.1)
     assert kinds(found) == [WarningKind.UNEVEN]
-
-
-def test_costs_are_added() -> None:
-    cost = Cost(total_s=10.0, implementation_s=4.0, oracle_s=3.0, sampling_s=2.0)
-    less = Cost(total_s=1.0, implementation_s=0.5, oracle_s=0.0, sampling_s=0.25)
-    found = merged([record(cost=cost), record(cost=less), record()], BUDGET)
-    assert found.cost == Cost(total_s=11.0, implementation_s=4.5, oracle_s=3.0, sampling_s=2.25)
 
 
 # --- which case runs in which environment --------------------------------------------------------

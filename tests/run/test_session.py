@@ -43,11 +43,6 @@ def test_a_run_has_every_record_on_disk_before_it_is_reported_and_leaves_one_par
 # --- a run that is continued ---------------------------------------------------------------------
 
 
-def extended_and_stopped(mine: Sessions) -> None:
-    mine.run(count=2)
-    mine.stop_after(1, resume=True)
-
-
 def killed_in_its_last_line(mine: Sessions) -> None:
     mine.stop_after(3)
     path = mine.session().journal
@@ -73,7 +68,6 @@ def stopped_as_the_time_is_up(mine: Sessions) -> None:
     [
         (lambda mine: mine.stop_after(2), 2),
         (lambda mine: mine.run(), 5),
-        (extended_and_stopped, 3),
         (killed_in_its_last_line, 2),
         (stopped_as_the_time_is_up, 2),
     ],

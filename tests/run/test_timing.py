@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from factories.fake_device import ROOMY, FakeDevice, latency_of
 
-from harness.cases import LAYOUTS, make_inputs
+from harness.cases import make_inputs
 from harness.measure import Sampled, TimedCall
 from harness.records import Affine, Allocation, ArmRole, Cache, Case, Clock, Direction, Status
 from harness.run import Judged, model_bytes, result_bytes, time_case, timed_calls_of
@@ -53,30 +52,6 @@ def test_from_one_megabyte_on_a_streamed_copy_is_timed(monkeypatch: pytest.Monke
     assert not is_streamed(shape=(255, 1024))
     assert not is_streamed(dtype="bfloat16")
     assert not is_streamed(layout="transposed")
-
-
-@pytest.mark.parametrize("copy", ["torch copy_", "numpy copyto"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_copy_copies_x_of_any_dtype_and_layout(
-    monkeypatch: pytest.MonkeyPatch, copy: str, dtype: str, layout: str
-) -> None:
-    made: list[torch.Tensor] = []
-    empty_like = torch.empty_like
-
-    def watched(tensor: torch.Tensor) -> torch.Tensor:
-        made.append(empty_like(tensor))
-        return made[-1]
-
-    monkeypatch.setattr(torch, "empty_like", watched)
-    case = replace(CASE, dtype=dtype, layout=layout)
-    (x, *_) = tensors = make_inputs(case).tensors
-    (found,) = (timed for timed in timed_calls_of(NATIVE.function, case) if timed.name == copy)
-    found.prepare(tensors)()
-    (out,) = made
-    if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory
-        x = torch._neg_view(x)
-    assert torch.equal(out.view(x.dtype), x)
 
 
 @pytest.mark.parametrize(
@@ -171,9 +146,7 @@ def test_a_latency_is_compared_with_a_copy_of_the_bytes_of_the_case(
     timed: Callable[..., Sampled],
 ) -> None:
     latency = latency_of(timed(FakeDevice(by_name)))
-    assert latency.model_bytes == 2 * X + 2 * WIDTH
     # a copy of x takes 1 us, the subject 4
     assert latency.ceiling_ratio == pytest.approx((2 * X + 2 * WIDTH) / (2 * X) / 4)
-    empty = replace(CASE, shape=(0, 5))
-    latency = latency_of(timed(FakeDevice(by_name), empty))
-    assert (latency.ceiling_ratio, latency.is_valid) == (None, True)
+    latency = latency_of(timed(FakeDevice(by_name), replace(CASE, shape=(0, 5))))
+    assert latency.ceiling_ratio is None
