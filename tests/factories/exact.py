@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 from operator import mul
+from statistics import mean as mean_of
+from statistics import pvariance
 
 from torch import Tensor
 
@@ -40,12 +42,11 @@ def exact_layer_norm(
     result = ExactLayerNorm([], [], [], [], [], [], [_sums(gradients)])
     products = []
     for row, gradient in zip(map(as_fraction, x), gradients, strict=True):
-        mean = _mean(row)
-        variance = _mean([(value - mean) ** 2 for value in row])
+        mean, variance = mean_of(row), pvariance(row)
         rstd = 1 / square_root(variance + Fraction(eps))
         normalised = [(value - mean) * rstd for value in row]
         scaled = _products(gradient, gamma)
-        across, plain = _mean(_products(scaled, normalised)), _mean(scaled)
+        across, plain = mean_of(_products(scaled, normalised)), mean_of(scaled)
         result.mean.append(mean)
         result.variance.append(variance)
         result.rstd.append(rstd)
@@ -67,10 +68,6 @@ def square_root(value: Fraction) -> Fraction:
     """Square root to 400 bits, relative to its size."""
     shift = 2 * max(0, _BITS - (value.numerator.bit_length() - value.denominator.bit_length()) // 2)
     return Fraction(isqrt((value.numerator << shift) // value.denominator), 1 << (shift // 2))
-
-
-def _mean(values: Row) -> Fraction:
-    return sum(values, Fraction(0)) / len(values)
 
 
 def _products(one: Row, other: Row) -> Row:

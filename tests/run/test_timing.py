@@ -128,10 +128,9 @@ def test_a_call_with_a_long_launch_is_replayed_with_the_reference(
     ("device", "is_tried"),
     [
         (GPU(by_name, launch_s=1.9e-6), False),
-        (GPU(by_name, launch_s=9e-6, replays=False), False),  # the call cannot be recorded
         (GPU(lambda name, _: 0.0 if "replayed" in name else TIMES_S[name], launch_s=9e-6), True),
     ],
-    ids=["short launch", "not recorded", "the clock stands still in the replay"],
+    ids=["short launch", "the clock stands still in the replay"],
 )
 def test_a_call_with_a_short_launch_or_a_failed_replay_has_its_latency_alone(
     timed: Callable[..., Sampled], device: FakeDevice, is_tried: bool
