@@ -85,9 +85,7 @@ def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
     jobs = [job(f"{subjects}:{name}") for name in names]
     before, *crashed, after = run(fleet, job("native"), *jobs, job("two_pass"))
     assert (before.status, after.status) == (Status.OK, Status.OK)
-    assert {(record.status, record.errors, record.environment) for record in crashed} == {
-        (Status.CRASHED, None, after.environment)
-    }
+    assert {record.status for record in crashed} == {Status.CRASHED}
     segfault, lost_device = (record.reason for record in crashed)
     assert "SIGSEGV" in segfault
     assert "about to fall" in segfault  # its last line of output
@@ -117,15 +115,13 @@ def test_a_worker_that_ends_between_two_cases_costs_at_most_one_case(fleet: Flee
 def test_each_target_that_cannot_be_found_has_a_reason(fleet: Fleet, subjects: Path) -> None:
     subjects.with_name("broken.py").write_text("raise RuntimeError('on import')\n")
     subjects.with_name("falls.py").write_text("import os\nos._exit(7)\n")
-    found = {"native": "", f"{subjects}:talks": ""}
     missing = {
         "nativ": "'native'",
         f"{subjects}:gone": "'gone'",
         f"{subjects.parent}/broken.py:f": "RuntimeError: on import",
         f"{subjects.parent}/falls.py:f": "exit code 7",  # of the process that imports it
-        "gone.py:f": "gone.py",
     }
-    reasons = fleet.unresolved([*missing, *found])
+    reasons = fleet.unresolved([*missing, "native", f"{subjects}:talks"])
     assert all(why in said for why, said in zip(missing.values(), reasons, strict=True))
 
 

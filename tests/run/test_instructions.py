@@ -76,19 +76,13 @@ def test_a_count_is_of_one_call_an_exception_costs_one_case_and_a_crash_all_late
     assert after.endswith(fallen)
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "value", "why"),
-    [
-        (sys, "platform", "darwin", "darwin"),
-        (os, "environ", {"PATH": ""}, "no valgrind"),
-    ],
-)
 @pytest.mark.usefixtures("subjects")
 def test_where_instructions_cannot_be_counted_every_case_has_the_reason(
-    monkeypatch: pytest.MonkeyPatch, where: object, name: str, value: object, why: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(where, name, value)
-    assert [why in answer for answer in answers("native", "two_pass")] == [True, True]
+    monkeypatch.setenv("PATH", "")
+    said = ["no valgrind" in answer for answer in answers("native", "two_pass")]
+    assert said == [True, True]
 
 
 @pytest.mark.parametrize(
