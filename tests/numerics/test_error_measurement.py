@@ -224,6 +224,7 @@ def test_only_gradients_of_existing_parameters_are_compared(missing: list[str]) 
     ("computed", "exact", "bound", "ratio", "nonfinite", "vacuous"),
     [
         (inf, 65_000.0, 600.0, 0, 0, 0),  # a value within the bound overflows, too
+        (-inf, -65_000.0, 600.0, 0, 0, 0),
         (inf, 65_000.0, 400.0, inf, 1, 0),
         (-inf, 65_000.0, 600.0, inf, 1, 0),
         (nan, 65_000.0, 600.0, inf, 1, 0),
