@@ -20,7 +20,7 @@ def test_every_field_of_a_case_is_an_axis_that_users_set() -> None:
     assert {*settable} == {field.name for field in fields(Case)}
 
 
-# a new axis, and a new value of an old one, registered before anything else is imported
+# a new axis, registered before anything else is imported
 SCRIPT = """
 from dataclasses import replace
 from harness.cases import axes
@@ -31,45 +31,26 @@ axes.AXES["tail"] = axes.Axis(
     title="the rest of N", getter=lambda case: case.hidden % 32,
     setter=lambda case, tail: replace(case, shape=(*case.shape[:-1], 64 + tail)),
 )
-threads = axes.AXES["threads"]
-axes.AXES["threads"] = replace(threads, values=(*threads.values, 7))
-
-from click import command
-from click.testing import CliRunner
+from pathlib import Path
 from harness.cases import load_sweep, expand
-from harness.cli.options import sweep_options
 from harness.verify import Scope
 from harness.verify.cases import array_within
-from pathlib import Path
 
-@command
-@sweep_options("quick")
-def run(choice): print(choice.load().grids[0].tails)
-
-print(CliRunner().invoke(run, ["--help"]).output, CliRunner().invoke(run, ["--tail", "5,9"]).output)
 for plan in expand(load_sweep(Path("mine.toml")), implementations={}, devices={"cpu": None}):
     print(plan.case.id, axes.command_options(plan.case))
 rows = array_within(Scope(), 2, forward_only=False)
 print(*sorted({(row["tail"], row["threads"]) for row in rows}))
-condition = axes.Condition(axis="tail", relation=axes.Relation.AT_LEAST, value=3)
-print(condition.text, condition.holds(Case(implementation="native", shape=(2, 67))))
 """
 SHOWN = [
-    *("--tail int[,...]", "rest of N [default: 0]", "(5, 9)"),  # the option
     *("native/forward/8x64/float32", "native/forward/8x67/float32", "'--tail', '3'"),
-    "(0, 1) (0, 2) (0, 7) (3, 1) (3, 2) (3, 7)",  # the covering array
-    "the rest of N >= 3 True",  # a condition
+    "(0, 1) (0, 2) (3, 1) (3, 2)",  # the covering array
 ]
 
 
-def test_a_new_axis_and_a_new_value_are_one_place(tmp_path: Path) -> None:
+def test_a_new_axis_is_one_place(tmp_path: Path) -> None:
     text = '[[grids]]\nimplementations = ["native"]\nshapes = ["8x64"]\ntails = [0, 3]\n'
     (tmp_path / "mine.toml").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    printed = " ".join(done.stdout.split())
+    printed = subprocess.check_output([sys.executable, "-c", SCRIPT], cwd=tmp_path, text=True)
     assert [text for text in SHOWN if text not in printed] == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import combinations, product
@@ -63,15 +62,6 @@ def test_the_array_of_the_verification_has_every_possible_combination_and_is_sma
     assert len(rows) <= most
 
 
-def test_values_can_be_rare_and_combinations_of_others_several_times() -> None:
-    axes = {"a": (0, 1, 2), "b": (0, 1, 2), "c": (0, 1)}
-    rows = covering_array(axes, (), 2, rare={"a": (2,)}, times=3)
-    assert list(uncovered(rows, axes, (), 2)) == []
-    found = Counter((row["a"], row["b"]) for row in rows)
-    assert min(found[a, b] for a in (0, 1) for b in axes["b"]) >= 3
-    assert sum(found[2, b] for b in axes["b"]) < len(rows) / 4
-
-
 small_axes = st.lists(st.integers(2, 4), min_size=3, max_size=5).map(
     lambda sizes: {f"axis {place}": list(range(size)) for place, size in enumerate(sizes)}
 )
@@ -90,15 +80,6 @@ def test_any_axes_and_exclusions_are_covered(data: st.DataObject) -> None:
     rows = covering_array(axes, exclusions, strength)
     assert list(uncovered(rows, axes, exclusions, strength)) == []
     assert not any(is_excluded(row, exclusions) for row in rows)
-
-
-def test_a_combination_excluded_only_by_a_chain_of_exclusions_is_left_out() -> None:
-    axes = {"a": (0, 1), "b": (0, 1), "c": (0, 1)}
-    # a = 0 leaves b = 1 alone, which leaves c = 1 alone
-    chain = (Exclusion("a", (0,), "b", (0,)), Exclusion("b", (1,), "c", (0,)))
-    rows = covering_array(axes, chain, 2)
-    assert not any(row["a"] == 0 and row["c"] == 0 for row in rows)
-    assert list(uncovered(rows, axes, chain, 2)) == []
 
 
 def test_the_array_is_the_same_on_every_machine() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.cases import (
@@ -27,61 +25,36 @@ from harness.records import Affine, Case, Direction, Mode
 CASE = Case(implementation="native", shape=(6, 33), direction=Direction.BACKWARD)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
-cases = st.builds(
-    Case,
-    implementation=st.sampled_from(["native", "two_pass"]),
-    shape=st.lists(st.integers(0, 5), min_size=1, max_size=4).map(tuple),
-    dtype=st.sampled_from(DTYPES),
-    param_dtype=st.sampled_from(["float32", "float64", "bfloat16"]),
-    distribution=st.sampled_from(["normal", "uniform", "outlier", "ulp_comb", "ramp_offset"]),
-    layout=st.sampled_from(sorted(LAYOUTS)),
-    direction=st.sampled_from(Direction),
-    affine=st.sampled_from(Affine),
-    seed=st.integers(0, 2**31),
-)
-
 
 def drawn(**axes: Any) -> Inputs:
     return make_inputs(replace(CASE, **axes))
 
 
-@given(cases)
-def test_equal_cases_draw_equal_inputs(case: Case) -> None:
-    for one, other in zip(make_inputs(case).tensors, make_inputs(case).tensors, strict=True):
-        assert torch.equal(one, other)
+@pytest.mark.parametrize("distribution", ["normal", "mixed_outliers", "ramp_offset"])
+def test_equal_cases_draw_equal_inputs(distribution: str) -> None:
+    one, other = (drawn(distribution=distribution, seed=2**31).tensors for _ in range(2))
+    assert all(map(torch.equal, one, other))
 
 
-@given(cases)
-def test_inputs_have_the_shapes_and_dtypes_of_the_case(case: Case) -> None:
-    def described(tensor: Tensor | None) -> object:
-        return None if tensor is None else (tensor.shape, tensor.dtype)
-
-    inputs = make_inputs(case)
-    of_x = (case.shape, getattr(torch, case.dtype))
-    of_parameter = (case.normalized_shape, getattr(torch, case.param_dtype))
-    has_weight, has_bias = (case.affine in {Affine.BOTH, of} for of in (Affine.WEIGHT, Affine.BIAS))
-    assert described(inputs.x) == of_x
-    assert described(inputs.dy) == (None if case.direction is Direction.FORWARD else of_x)
-    assert described(inputs.weight) == (of_parameter if has_weight else None)
-    assert described(inputs.bias) == (of_parameter if has_bias else None)
+def test_inputs_have_the_shapes_and_dtypes_of_the_case() -> None:
+    inputs = drawn(shape=(4, 3, 5), normalized_dims=2, dtype="float16", affine=Affine.WEIGHT)
+    of_x, of_weight = ((4, 3, 5), torch.float16), ((3, 5), torch.float32)
+    found = [(tensor.shape, tensor.dtype) for tensor in inputs.tensors]
+    assert found == [of_x, of_weight, of_x]
+    assert inputs.bias is None
+    assert drawn(direction=Direction.FORWARD).dy is None
 
 
 @pytest.mark.parametrize(
     "change",
     [
         *({"implementation": "two_pass"}, {"mode": Mode.COMPILED}, {"eps": 0.0}, {"threads": 2}),
-        *({"direction": Direction.FORWARD}, {"affine": Affine.NONE}, {"normalized_dims": 2}),
-        *({"layout": "transposed"}, {"layout": "padded_rows"}),
+        *({"direction": Direction.FORWARD}, {"affine": Affine.NONE}, {"layout": "transposed"}),
     ],
     ids=str,
 )
 def test_an_axis_that_says_how_to_run_does_not_change_x(change: dict[str, object]) -> None:
     assert torch.equal(drawn(**change).x, drawn().x)
-
-
-def test_dy_and_parameters_do_not_depend_on_the_distribution_of_x() -> None:
-    for name in ("weight", "bias", "dy"):
-        assert torch.equal(getattr(drawn(), name), getattr(drawn(distribution="constant"), name))
 
 
 def test_all_tensors_are_random_and_no_two_are_the_same() -> None:
@@ -125,23 +98,14 @@ def test_every_distribution_is_finite_or_refused(distribution: str, dtype: str) 
             assert int((~torch.isfinite(x)).sum()) == poisoned
 
 
-def conditions(x: Tensor) -> Tensor:
-    return (1 + x.mean(-1).square() / x.var(-1, correction=0)).sqrt()
-
-
 @pytest.mark.parametrize(
     ("distribution", "holds"),
     [
         ("uniform", lambda x: 0 <= x.min() < 0.01 and 0.99 < x.max() < 1),
-        # mean 1/2 over deviation 1/sqrt(12) is 1.73: with the root of 1 + 3, the condition is 2
-        ("uniform", lambda x: (conditions(x) - 2).abs().max() < 0.2),
         ("tiny_variance", lambda x: x.var(-1).max() < 1e-5 / 500),
         ("outlier", lambda x: (x[:, 512] == 1e4).all() and (x.abs() > 100).sum() == 50),
-        ("outlier_first", lambda x: (x[:, 0] == 1e4).all() and (x.abs() > 100).sum() == 50),
         ("transformer_outlier", lambda x: (x[:, 7] == 60).all() and (x[:, 515] == -35).all()),
-        ("transformer_outlier", lambda x: (x.abs() > 10).sum() == 100),
         ("near_max", lambda x: x.max() > 0.98 * torch.finfo(torch.float64).max > -0.98 * x.min()),
-        ("mlx_2238", lambda x: abs(x.mean() - 1449.568) < 0.001 and torch.equal(x[0], x[1])),
         ("pytorch_81090", lambda x: bool((x.flatten().diff() == 1).all())),
     ],
 )
@@ -154,20 +118,8 @@ def test_a_distribution_is_what_its_name_says(
 @pytest.mark.parametrize("exponent", range(1, 7))
 def test_an_offset_has_the_condition_number_in_its_name(exponent: int) -> None:
     x = drawn(distribution=f"offset_1e{exponent}", dtype="float64", shape=(50, 1024)).x
-    assert float((conditions(x) / 10.0**exponent - 1).abs().max()) < 0.15
-
-
-def test_reported_rows_hold_the_reported_numbers() -> None:
-    pairs = [[2, 2], [14, 14], [2, 2], [14, 14]]
-    assert drawn(distribution="pytorch_108072", shape=(4, 2)).x.tolist() == pairs
-    counted = drawn(distribution="onnxruntime_28463", shape=(1, 4)).x.tolist()
-    assert counted == [[40000, 40001, 40002, 40003]]
-    assert float(drawn(distribution="pytorch_81090", shape=(100, 32)).x.max()) == 6_399_999
-
-
-def above(x: Tensor) -> Tensor:
-    """Return the next numbers of the dtype."""
-    return torch.nextafter(x, torch.full_like(x, float("inf")))
+    conditions = (1 + x.mean(-1).square() / x.var(-1, correction=0)).sqrt()
+    assert float((conditions / 10.0**exponent - 1).abs().max()) < 0.15
 
 
 @every_dtype
@@ -175,15 +127,8 @@ def test_ulp_comb_is_held_exactly_and_its_teeth_are_neighbours(dtype: str) -> No
     x = drawn(distribution="ulp_comb", dtype=dtype, shape=(2, 9)).x
     c = 1 / torch.finfo(x.dtype).eps
     assert (x[0].double() - c).tolist() == [2, 3, 1, 3, 1, 3, 1, 3, 1]
-    assert bool((above(x).double() - x.double() == 1).all())
-
-
-@every_dtype
-@pytest.mark.parametrize("hidden", [3, 1024])
-def test_last_digit_has_only_adjacent_numbers_and_no_constant_row(dtype: str, hidden: int) -> None:
-    x = drawn(distribution="last_digit", dtype=dtype, shape=(50, hidden)).x
-    assert torch.equal(x.amax(-1), above(x.amin(-1)))
-    assert bool((x.amax(-1).double() - x.amin(-1).double() == 1).all())
+    above = torch.nextafter(x, torch.full_like(x, float("inf")))
+    assert bool((above.double() - x.double() == 1).all())
 
 
 # --- output gradients and parameters -------------------------------------------------------------
@@ -198,69 +143,31 @@ def test_only_poison_is_not_finite(name: str, shape: tuple[int, ...]) -> None:
     assert int((~torch.isfinite(dy)).sum()) == poisoned
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("inverse_weight", lambda x: torch.ones_like(x)),
-        # of the x that is stored
-        ("normalised", lambda x: torch.nn.functional.layer_norm(x, (33,), eps=0.0)),
-    ],
-)
-def test_a_gradient_that_undoes_the_weight_gives_its_product(
-    name: str, expected: Callable[[Tensor], Tensor]
-) -> None:
-    x, weight, _, dy = drawn(grad_output=name, dtype="float64", param_dtype="float64").tensors
-    torch.testing.assert_close(dy * weight, expected(x))
+def test_a_gradient_that_undoes_the_weight_gives_the_normalised_x() -> None:
+    axes = {"dtype": "float64", "param_dtype": "float64"}
+    x, weight, _, dy = drawn(grad_output="normalised", **axes).tensors
+    torch.testing.assert_close(dy * weight, torch.nn.functional.layer_norm(x, (33,), eps=0.0))
 
 
 def test_an_expanded_gradient_has_strides_of_zero() -> None:
-    ones, number, row = (
-        drawn(grad_output=f"expanded_{name}").tensors[-1] for name in ("ones", "number", "row")
-    )
-    assert [dy.stride() for dy in (ones, number, row)] == [(0, 0), (0, 0), (0, 1)]
-    assert bool((ones == 1).all())
-    assert float(number[0, 0]) != 1
+    names = ("ones", "number", "row")
+    drawn_ones, number, row = (drawn(grad_output=f"expanded_{name}").tensors[-1] for name in names)
+    assert [dy.stride() for dy in (drawn_ones, number, row)] == [(0, 0), (0, 0), (0, 1)]
     assert len(row[0].unique()) == 33
 
 
-@every_dtype
-def test_an_infinite_gradient_stays_infinite(dtype: str) -> None:
-    assert int(drawn(grad_output="infinity_row", dtype=dtype).tensors[-1].isinf().sum()) == 1
-
-
-def test_a_gradient_that_only_the_dtype_cannot_hold_is_clamped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(GRAD_OUTPUTS, "ones", lambda x, *_: torch.full_like(x, 1e6))
-    assert bool((drawn(grad_output="ones", dtype="float16").tensors[-1] == 65504).all())
-
-
-def test_dy_does_not_sum_to_nothing_over_many_rows() -> None:
-    dy = drawn(grad_output="shifted_normal", shape=(4096, 3)).tensors[-1]
-    # a mean of 0.1 is six standard errors of 4096 draws away from 0
-    assert bool((dy.sum(0) > 200).all())
-
-
-@pytest.mark.parametrize(("rows", "at_once"), [(65_600, 16_384), (4100, 1024), (4100, 256)])
-def test_few_rows_are_lost_where_portions_of_them_are_added_in_bfloat16(
-    rows: int, at_once: int
-) -> None:
-    dy = drawn(grad_output="few_rows", dtype="bfloat16", shape=(rows, 2)).tensors[-1]
-    portions = [part for part in dy.split(at_once) if bool(part.any())]
-    assert [int(part.any(-1).sum()) for part in portions] == [1] * 5
-    assert float(dy.double().sum(0).min()) > 1.013
-    for order in (portions, portions[::-1]):
-        total = torch.zeros(2, dtype=torch.bfloat16)
-        for portion in order:
-            total = total + portion.sum(0)
-        assert float(total.min()) == 1
+def test_few_rows_are_lost_where_portions_of_them_are_added_in_bfloat16() -> None:
+    dy = drawn(grad_output="few_rows", dtype="bfloat16", shape=(4100, 2)).tensors[-1]
+    total = torch.zeros(2, dtype=torch.bfloat16)
+    for portion in dy.split(1024):
+        total = total + portion.sum(0)
+    assert (float(total.min()), float(dy.double().sum(0).min()) > 1.013) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("parameters", "holds"),
     [
         ("zero_weight", lambda weight: weight == 0),
-        ("ones_weight", lambda weight: weight == 1),
         ("negative_weight", lambda weight: weight < 0),
         ("power_of_two_weight", lambda weight: torch.frexp(weight)[0].abs() == 0.5),
     ],
@@ -312,14 +219,10 @@ def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) ->
         ("storage_offset", (4, 5), 1, (5, 1)),
         ("padded_rows", (4, 5), 0, (8, 1)),
         ("transposed", (4, 5), 0, (1, 4)),
-        ("transposed", (2, 3, 5), 0, (1, 2, 6)),
         ("every_second", (4, 5), 0, (10, 2)),
         ("channels_last", (2, 3, 5, 7), 0, (105, 1, 21, 3)),
-        ("channels_last", (4, 5), 0, (5, 1)),
         ("sequence_first", (4, 6, 64), 0, (64, 256, 1)),
-        ("sequence_first", (4, 5), 0, (5, 1)),
         ("sliced_middle", (4, 6, 5), 0, (45, 5, 1)),
-        ("sliced_middle", (4, 5), 0, (5, 1)),
         ("expanded", (4, 5), 0, (0, 1)),
         ("negated", (4, 5), 0, (5, 1)),
     ],
@@ -339,7 +242,6 @@ def test_a_case_has_the_offset_and_strides_of_its_layout_on_its_device(
     ("layout", "shape", "around", "unused"),
     [
         ("padded_rows", (4, 5), (4, 8), (..., slice(5, None))),
-        ("every_second", (4, 5), (4, 10), (..., slice(1, None, 2))),
         ("sliced_middle", (4, 6, 5), (4, 9, 5), (slice(None), slice(6, None))),
     ],
 )

@@ -5,28 +5,32 @@ Floats are rationals, so mean and variance are exact; the square root is taken t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 from operator import mul
+from statistics import mean as mean_of
+from statistics import pvariance
 
 from torch import Tensor
 
 _BITS = 400
-Rows = list[list[Fraction]]
+Row = list[Fraction]
+Rows = list[Row]
 
 
 @dataclass(frozen=True)
 class ExactLayerNorm:
     """Rows of rationals, named as in the oracle."""
 
-    mean: list[Fraction] = field(default_factory=list)
-    variance: list[Fraction] = field(default_factory=list)
-    rstd: list[Fraction] = field(default_factory=list)
-    y: Rows = field(default_factory=list)
-    dx: Rows = field(default_factory=list)
-    dweight: Rows = field(default_factory=list)
-    dbias: Rows = field(default_factory=list)
+    mean: Row
+    variance: Row
+    rstd: Row
+    y: Rows
+    dx: Rows
+    dweight: Rows
+    dbias: Rows
 
 
 def exact_layer_norm(
@@ -34,37 +38,30 @@ def exact_layer_norm(
 ) -> ExactLayerNorm:
     """Forward and backward of rows ``x`` (rows, hidden), float64 or narrower."""
     gamma, beta = as_fraction(weight), as_fraction(bias)
-    products, gradients = [], []
-    result = ExactLayerNorm()
-    for row, gradient in zip(map(as_fraction, x), map(as_fraction, dy), strict=True):
-        mean = _mean(row)
-        variance = _mean([(value - mean) ** 2 for value in row])
+    gradients = [as_fraction(row) for row in dy]
+    result = ExactLayerNorm([], [], [], [], [], [], [_sums(gradients)])
+    products = []
+    for row, gradient in zip(map(as_fraction, x), gradients, strict=True):
+        mean, variance = mean_of(row), pvariance(row)
         rstd = 1 / square_root(variance + Fraction(eps))
         normalised = [(value - mean) * rstd for value in row]
         scaled = _products(gradient, gamma)
-        across = _mean(_products(scaled, normalised))
-        plain = _mean(scaled)
+        across, plain = mean_of(_products(scaled, normalised)), mean_of(scaled)
         result.mean.append(mean)
         result.variance.append(variance)
         result.rstd.append(rstd)
         result.y.append([n * g + b for n, g, b in zip(normalised, gamma, beta, strict=True)])
-        result.dx.append([
-            rstd * (s - plain - n * across) for s, n in zip(scaled, normalised, strict=True)
-        ])
+        pairs = zip(scaled, normalised, strict=True)
+        result.dx.append([rstd * (s - plain - n * across) for s, n in pairs])
         products.append(_products(gradient, normalised))
-        gradients.append(gradient)
-    for total, rows in ((result.dweight, products), (result.dbias, gradients)):
-        total.append([sum(column, Fraction(0)) for column in zip(*rows, strict=True)])
+    result.dweight.append(_sums(products))
     return result
 
 
-def as_fraction(high: Tensor, low: Tensor | None = None) -> list[Fraction]:
+def as_fraction(high: Tensor, low: Tensor | None = None) -> Row:
     """The exact values of a flat (high, low) pair."""
     parts = [high] if low is None else [high, low.expand_as(high)]
-    return [
-        sum(map(Fraction, values), Fraction(0))
-        for values in zip(*(part.double().flatten().tolist() for part in parts), strict=True)
-    ]
+    return _sums([map(Fraction, part.double().flatten().tolist()) for part in parts])
 
 
 def square_root(value: Fraction) -> Fraction:
@@ -73,9 +70,9 @@ def square_root(value: Fraction) -> Fraction:
     return Fraction(isqrt((value.numerator << shift) // value.denominator), 1 << (shift // 2))
 
 
-def _mean(values: list[Fraction]) -> Fraction:
-    return sum(values, Fraction(0)) / len(values)
-
-
-def _products(one: list[Fraction], other: list[Fraction]) -> list[Fraction]:
+def _products(one: Row, other: Row) -> Row:
     return list(map(mul, one, other))
+
+
+def _sums(rows: Iterable[Iterable[Fraction]]) -> Row:
+    return [sum(column, Fraction(0)) for column in zip(*rows, strict=True)]

@@ -21,7 +21,6 @@ from harness.measure import devices as cuda
 from harness.measure.devices import CudaDevice
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
-POOL = (0, 1)
 
 
 class Stream:
@@ -69,12 +68,9 @@ class Graph:
         self.gpu = gpu
         self.times_s: list[float] = []
         self.is_broken = False
-        self.pools: tuple[object, ...] = ()
 
-    def capture_begin(self, *pools: object, **_: object) -> None:
-        self.pools = pools
+    def capture_begin(self, *_: object, **__: object) -> None:
         self.gpu.current.captures = self
-        self.gpu.graphs.append(self)
 
     def capture_end(self) -> None:
         self.gpu.current.captures = None
@@ -87,44 +83,21 @@ class Graph:
         self.gpu.launch(sum(self.times_s), self.gpu.replay_s)
 
 
-class Buffer:
-    """Device memory."""
-
-    def __init__(self, gpu: Gpu, size: int) -> None:
-        self.gpu, self.size = gpu, size
-        gpu.happened.append("allocate")
-
-    def sum(self) -> None:
-        self.gpu.happened.append(f"read {self.size}")
-        self.gpu.launch(30e-6, 5e-6)
-
-
 class Gpu:
     """One device, and the host that issues work to it."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.hz = 2e9
         self.step_s = 32e-9
         """The resolution of events."""
         self.L2_cache_size = 50 << 20
         self.sync_s = 4e-6
-        """Seconds that a wait for an idle device takes after work."""
-        self.rested_s = 4e-6
-        """The same, if nothing was issued since the last wait."""
-        self.hiccup_s = 0.0
-        """Seconds that are added to the next wait, because the host is interrupted."""
+        """Seconds that a wait for an idle device takes."""
         self.replay_s = 3e-6
         """Seconds to issue a graph."""
         self.blocks_s: list[float] = []
         """The seconds of every spin."""
         self.happened: list[str] = []
-        self.graphs: list[Graph] = []
-        self.leaves_pools = False
-        """Whether the allocator leaves the pool of a failed capture without being called."""
-        self.given_up: list[tuple[str, object]] = []
-        """Calls of the allocator about pools."""
-        self._is_used = False
         self.uuid: object = UUID
         self.default = self.current = Stream(self)
         self.streams = [self.default]
@@ -133,7 +106,6 @@ class Gpu:
         """Issue a kernel that takes the device ``device_s`` and the host ``host_s``."""
         stream = stream or self.current
         self.now_s += host_s
-        self._is_used = True
         if stream.captures:
             stream.captures.times_s.append(device_s)
             return
@@ -157,18 +129,18 @@ class Gpu:
     def synchronize(self) -> None:
         self.refuse_in_capture()
         self.now_s = max(self.now_s, *(stream.free_at for stream in self.streams), 0.0)
-        self.now_s += (self.sync_s if self._is_used else self.rested_s) + self.hiccup_s
-        self.hiccup_s, self._is_used = 0.0, False
+        self.now_s += self.sync_s
+
+    def zeros(self, size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
+        def read() -> None:
+            self.happened.append(f"read {size * dtype.itemsize}")
+            self.launch(30e-6, 5e-6)
+
+        return SimpleNamespace(sum=read)
 
     def sleep(self, cycles: int) -> None:
-        self.blocks_s.append(cycles / self.hz)
+        self.blocks_s.append(cycles / 2e9)
         self.launch(self.blocks_s[-1], 3e-6)
-
-    def _told_of_pool(self, what: str, device: int, pool: object) -> None:
-        assert device == 0
-        self.given_up.append((what, pool))
-        if self.leaves_pools:
-            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
 
     def refuse_in_capture(self) -> None:
         if self.current.captures:
@@ -185,7 +157,7 @@ class Gpu:
             "set_stream": lambda stream: setattr(self, "current", stream),
             "synchronize": self.synchronize,
             "empty_cache": lambda: None,
-            "graph_pool_handle": lambda: POOL,
+            "graph_pool_handle": lambda: (0, 1),
             "current_device": lambda: 0,
             "_get_device_index": lambda *_: 0,  # torch.cuda.stream does nothing without a device
             "get_device_properties": lambda: self,
@@ -196,11 +168,9 @@ class Gpu:
         for name, stand_in in stand_ins.items():
             patch.setattr(torch.cuda, name, stand_in)
         patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
-        patch.setattr(
-            torch, "zeros", lambda size, dtype, device: Buffer(self, size * dtype.itemsize)
-        )
+        patch.setattr(torch, "zeros", self.zeros)
         for name in ("end_allocation_to_pool", "release_pool"):
-            patch.setattr(cuda, name, partial(self._told_of_pool, name))
+            patch.setattr(cuda, name, lambda *_: None)
         patch.setattr(cuda, "spin", self.sleep)
         patch.setattr(cuda, "perf_counter", lambda: self.now_s)
         return self
@@ -220,8 +190,6 @@ class Nvml:
     def __init__(self, *processes: int, reasons: int = 0) -> None:
         self.fails: set[str] = set()
         self.open = 0
-        self.asked: list[str] = []
-        """The UUIDs of all look-ups."""
         running = [SimpleNamespace(pid=pid) for pid in processes]
         clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
         self.answers: dict[str, Callable[..., object]] = {
@@ -230,7 +198,7 @@ class Nvml:
             "nvmlSystemGetDriverVersion": lambda: "550.54",
             "nvmlDeviceGetCount": lambda: 2,
             "nvmlDeviceGetHandleByIndex": lambda index: index,
-            "nvmlDeviceGetHandleByUUID": self._handle,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: self._needs(uuid == f"GPU-{UUID}", 0),
             "nvmlDeviceGetName": "Imaginary {}".format,
             "nvmlDeviceGetUUID": "GPU-{}".format,
             "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 << 30),
@@ -240,19 +208,12 @@ class Nvml:
             "nvmlDeviceGetClockInfo": lambda _, clock: clocks[clock],
             "nvmlDeviceGetMaxClockInfo": lambda _, clock: clocks[clock] + 15,
             "nvmlDeviceGetTemperatureV": lambda _, sensor: 41 + sensor,
-            "nvmlDeviceGetTemperature": lambda _, sensor: 42 + sensor,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda _: reasons,
-            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda _: reasons | 0x80,
             "nvmlDeviceGetComputeRunningProcesses_v3": lambda _: running,
-            "nvmlDeviceGetComputeRunningProcesses_v2": lambda _: running[:1],
         }
 
     def _open_by(self, change: int) -> None:
         self.open += change
-
-    def _handle(self, uuid: str) -> int:
-        self.asked.append(uuid)
-        return self._needs(uuid == f"GPU-{UUID}", 0)
 
     def _needs(self, is_supported: bool, answer: int) -> int:
         if not is_supported:
@@ -264,11 +225,8 @@ class Nvml:
         self._needs(name not in self.fails, 0)
         return self.answers[name](*given)
 
-    def installed(self, patch: pytest.MonkeyPatch, lacks: str = "") -> Self:
-        """Replace the functions of pynvml, of which an older one lacks some."""
+    def installed(self, patch: pytest.MonkeyPatch) -> Self:
+        """Replace the functions of pynvml."""
         for name in self.answers:
-            if name == lacks:
-                patch.delattr(pynvml, name)
-            else:
-                patch.setattr(pynvml, name, partial(self._answer, name))
+            patch.setattr(pynvml, name, partial(self._answer, name))
         return self

@@ -6,9 +6,10 @@ Only its calls move the device's clock, so no test depends on how fast or busy a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 from torch import Tensor
@@ -60,8 +61,6 @@ class FakeDevice:
     clock: Clock = Clock.THREAD_CPU
     cache: int = 1 << 20
     """Bytes of its last-level cache."""
-    step_s: float = 1e-9
-    """The resolution of its clock."""
     launch_s: float | None = None
     """Until the host has issued a call; None where a call does the work itself."""
     others_s: Mapping[str, float] | None = None
@@ -70,8 +69,6 @@ class FakeDevice:
     """Seconds by which its clock is set forward during reading number n."""
     state: Callable[[float], DeviceState] = lambda _: DeviceState()
     """Its condition at a time by its clock."""
-    replays: bool = True
-    """Whether calls can be recorded as a graph; replayed ones are "replayed subject" and so on."""
     makes_each: bool = False
     """Whether all calls of a reading are made, rather than one for all of them."""
     sampled: list[tuple[str, int]] = field(default_factory=list)
@@ -105,7 +102,7 @@ class FakeDevice:
         return self.cache
 
     def resolution_s(self) -> float:
-        return self.step_s
+        return 1e-9
 
     def synchronize(self) -> None:
         return
@@ -130,17 +127,15 @@ class FakeDevice:
         process_s = None if others_s is None else cpu_s + others_s.get(name, 0.0) * calls
         return Reading(wall_s, cpu_s, launch_s, process_s)
 
-    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
+    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object]:
+        """Return the call, whose name in ``sampled`` is then "replayed subject" and so on."""
         call = prepare()
 
         def replay() -> object:
-            self._prefix = "replayed "
-            try:
+            with patch.object(self, "_prefix", "replayed "):
                 return call()
-            finally:
-                self._prefix = ""
 
-        return replay if self.replays else None
+        return replay
 
     def condition(self) -> DeviceState:
         return self.state(self._now_s)
@@ -170,27 +165,17 @@ def measure(
     *,
     tensors: Sequence[Tensor] = (),
     faults: Callable[[], int] = lambda: 0,
-    model_bytes: int = 1000,
-    copied_bytes: int = 1000,
     **more: Any,
 ) -> Sampled:
     """Measure by the device's clock, without page faults unless ``faults`` counts some."""
+    usual: dict[str, Any] = {"allocation": Allocation.STEADY, "cache": Cache.WARM}
+    usual |= {"model_bytes": 1000, "copied_bytes": 1000}
+    calls = device.timed_calls(*names)
     with (
         patch("harness.measure.latency.perf_counter", device.now),
         patch("harness.measure.latency._minor_faults", faults),
     ):
-        sampling = Sampling(
-            device.timed_calls(*names),
-            tensors,
-            device,
-            budget,
-            Random(1),
-            allocation=Allocation.STEADY,
-            model_bytes=model_bytes,
-            copied_bytes=copied_bytes,
-            **{"cache": Cache.WARM, **more},
-        )
-        return sampling.sampled()
+        return Sampling(calls, tensors, device, budget, Random(1), **usual | more).sampled()
 
 
 def payer(every: int, cost_s: float, name: str = "subject") -> FakeDevice:
@@ -211,24 +196,21 @@ def kinds(sampled: Sampled) -> set[WarningKind]:
     return {warning.kind for warning in sampled.warnings}
 
 
-class LocalFleet:
+class LocalFleet(AbstractContextManager["LocalFleet"]):
     """A fleet whose requests are answered in this process, in order."""
 
     lost = ()
 
-    def __init__(self, unavailable: dict[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         self.started: list[Case] = []
         """Cases that were started."""
         self.info = WorkerInfo(
             environment=make_environment(),
             implementations={known.name: known.devices for known in implementations.ALL},
             names={axis: tuple(makers) for axis, makers in NAMED.items()},
-            unavailable={"cuda": "torch sees no CUDA device"} | (unavailable or {}),
+            unavailable={"cuda": "torch sees no CUDA device"},
             device_counts={"cpu": 1},
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         return
@@ -248,12 +230,7 @@ class LocalFleet:
             self.started.append(job.case)
             yield job.function(self._runner, job)
 
-    def call(
-        self,
-        function: Callable[[CaseRunner, Any], Any],
-        options: Any,
-        timeout_s: float,
-    ) -> Any:
+    def call(self, function: Callable[..., Any], options: Any, timeout_s: float) -> Any:
         return function(self._runner, options)
 
     @property

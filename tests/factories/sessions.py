@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
 
 from factories.fake_device import LocalFleet
 from harness.cases import Grid, Sweep
@@ -42,16 +45,11 @@ def rows(records: tuple[Record, ...]) -> list[int]:
     return [record.case.rows for record in records]
 
 
-class StopError(Exception):
-    """Ends a run from outside."""
-
-
 @dataclass
 class Sessions:
     """Runs of the same five cases to the same file."""
 
     subjects: Path
-    """The file of the implementations."""
 
     @property
     def calls(self) -> list[int]:
@@ -86,14 +84,6 @@ class Sessions:
 
     def stop_after(self, count: int, **changes: Any) -> None:
         """Run a session that is interrupted after ``count`` records."""
-        left = iter(range(1, count))
-
-        def on_record(_: Record) -> None:
-            if next(left, None) is None:
-                raise StopError
-
-        try:
+        on_record = Mock(side_effect=[*[None] * (count - 1), InterruptedError])
+        with pytest.raises(InterruptedError):
             self.run(on_record, **changes)
-        except StopError:
-            return
-        raise AssertionError("the run was not interrupted")

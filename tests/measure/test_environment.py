@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from factories.fake_cuda import Nvml
+from factories.git_repository import Repository
 
 from harness.measure import compiler, read_environment, web_address
 from harness.records import Gpu
@@ -30,44 +30,21 @@ def test_every_required_field_is_read() -> None:
 # --- the machine ---------------------------------------------------------------------------------
 
 
-def test_only_the_cpus_of_this_process_are_counted_where_that_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_the_cpus_of_this_process_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 6})
     assert read_environment().cpu_count == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 11)
-    assert read_environment().cpu_count == 11
 
 
 @pytest.mark.parametrize(
-    ("content", "processor", "cpu"),
-    [
-        ("processor : 0\nmodel name : Fast 3000\n", "arm", "Fast 3000"),
-        ("processor : 0\nBogoMIPS : 50\n", "arm", "arm"),
-        ("", "", platform.machine()),
-        (None, "", platform.machine()),
-    ],
+    ("line", "cpu"), [("model name : Fast 3000", "Fast 3000"), ("BogoMIPS : 50", "arm")]
 )
 def test_a_cpu_without_a_model_name_has_the_name_of_its_architecture(
-    monkeypatch: pytest.MonkeyPatch, content: str | None, processor: str, cpu: str
+    monkeypatch: pytest.MonkeyPatch, line: str, cpu: str
 ) -> None:
-    def read_text(path: Path) -> str:
-        if content is None:
-            raise FileNotFoundError(path)
-        return content
-
-    monkeypatch.setattr(Path, "read_text", read_text)
-    monkeypatch.setattr(platform, "processor", lambda: processor)
+    monkeypatch.setattr(Path, "read_text", lambda _: f"processor : 0\n{line}\n")
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
     monkeypatch.setattr("harness.measure.environment._version", lambda _: None)
     assert read_environment().cpu == cpu
-
-
-def test_memory_and_load_that_cannot_be_read_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sysconf", lambda name: int(name))  # an unknown name: ValueError
-    monkeypatch.delattr(os, "getloadavg")
-    found = read_environment()
-    assert (found.memory_bytes, found.load_average) == (None, None)
 
 
 def test_the_compiler_is_the_one_that_cxx_names(
@@ -101,12 +78,12 @@ def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fake.open == 0  # what was opened is closed
 
 
-@pytest.mark.parametrize("stage", ["Init", "SystemGetDriverVersion", "DeviceGetName"])
+@pytest.mark.parametrize("name", ["nvmlInit", "nvmlDeviceGetName"])
 def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
-    monkeypatch: pytest.MonkeyPatch, stage: str
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     fake = Nvml().installed(monkeypatch)
-    fake.fails = {f"nvml{stage}"}
+    fake.fails = {name}
     found = read_environment()
     assert (found.nvml, found.gpus) == ("NVML unavailable: Not Supported", ())
     assert fake.open == 0
@@ -115,77 +92,51 @@ def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
 # --- git -----------------------------------------------------------------------------------------
 
 
-def git(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
-    command = ["git", "-C", str(folder), "--git-dir=.git", *identity, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+PROGRAM = "harness.measure.environment._PROGRAM"
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a checkout that the program is part of."""
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    folder = tmp_path / "repository"
-    (folder / "harness").mkdir(parents=True)
-    (folder / "harness" / "__init__.py").write_text("one")
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--no-gpg-sign", "--message", "first")
-    monkeypatch.setattr("harness.measure.environment._PROGRAM", folder / "harness")
-    return folder
-
-
+@needs_git
 def test_the_commit_is_that_of_the_program_wherever_it_is_run(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    git(elsewhere, "init", "--quiet")
-    git(elsewhere, "commit", "--quiet", "--no-gpg-sign", "--allow-empty", "--message", "another")
+    mine = Repository.at(tmp_path / "repository", {"harness/__init__.py": "one"})
+    elsewhere = Repository.at(tmp_path / "elsewhere", {}).path
+    monkeypatch.setattr(PROGRAM, mine.path / "harness")
     monkeypatch.chdir(elsewhere)
-    monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))  # as within a hook of it
     found = read_environment()
-    assert found.git_commit == git(repository, "rev-parse", "HEAD")
-    assert found.git_commit_utc == git(repository, "show", "-s", "--format=%cI", "HEAD")
+    assert found.git_commit == mine.git("rev-parse", "HEAD")
+    assert found.git_commit_utc == mine.git("show", "-s", "--format=%cI", "HEAD")
     assert (found.git_dirty, found.repository_url) == (False, None)
-    (repository / "new").write_text("untracked")
+    mine.write({"new": "untracked"})
     assert read_environment().git_dirty is False
-    (repository / "harness" / "__init__.py").write_text("two")
+    mine.write({"harness/__init__.py": "two"})
     assert read_environment().git_dirty is True
+    monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))  # as within a hook of it
+    assert read_environment().git_commit == found.git_commit
 
 
-@pytest.mark.parametrize("place", ["repository/.venv/harness", "outside/harness"])
+@needs_git
 def test_a_program_that_is_not_tracked_has_no_commit(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = tmp_path / place
-    installed.mkdir(parents=True)
-    (installed / "__init__.py").write_text("one")
-    monkeypatch.setattr("harness.measure.environment._PROGRAM", installed)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    monkeypatch.chdir(repository)
+    mine = Repository.at(tmp_path / "repository", {"harness/__init__.py": "one"})
+    mine.write({".venv/harness/__init__.py": "one"})
+    monkeypatch.setattr(PROGRAM, mine.path / ".venv" / "harness")
+    monkeypatch.chdir(mine.path)
     found = read_environment()
     assert (found.git_commit, found.git_dirty) == (None, None)
 
 
-def test_a_git_that_is_missing_or_hangs_gives_no_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def hang(command: object, *, timeout: float, **_: object) -> None:
-        raise subprocess.TimeoutExpired(str(command), timeout)
-
+def test_without_git_no_commit_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    missing = read_environment()
-    monkeypatch.setattr(subprocess, "run", hang)
-    for found in (missing, read_environment()):
-        assert (found.git_commit, found.git_dirty) == (None, None)
+    found = read_environment()
+    assert (found.git_commit, found.git_dirty) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("remote", "address"),
     [
-        ("https://example.org/owner/name.git", "https://example.org/owner/name"),
         ("https://user:secret@example.org/owner/name", "https://example.org/owner/name"),
         ("ssh://git@example.org:2222/owner/name.git/", "https://example.org/owner/name"),
         ("git@example.org:group/sub/name.git", "https://example.org/group/sub/name"),

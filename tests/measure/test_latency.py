@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from random import Random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -20,14 +17,12 @@ from factories.fake_device import (
     measure,
     payer,
 )
-from torch import Tensor
 
 from harness.measure import (
     POWER_CAP,
     SAMPLE_S,
     Sampled,
     Sampler,
-    TimedCall,
     epoch_values,
     estimate,
     joined,
@@ -93,7 +88,6 @@ def warmed_up(
         (lambda _, __: 1e-3, 50, 50),  # a turn of all copies
         (lambda _, __: 0.1, 4000, 20),  # which ends at the limit
     ],
-    ids=["steady", "varying", "settling", "never settling", "slow", "copies", "slow copies"],
 )
 def test_a_call_is_warm_after_three_more_that_are_not_faster(
     script: Callable[[str, int], float], copies: int, calls: int
@@ -101,11 +95,6 @@ def test_a_call_is_warm_after_three_more_that_are_not_faster(
     _, device, made = warmed_up(script, copies)
     assert made == calls
     assert len(set(device.called)) == min(copies, calls)
-
-
-def test_warm_up_calls_of_all_arms_are_recorded() -> None:
-    device = FakeDevice(lambda _, n: 1e-3 * 0.9 ** min(n, 20))
-    assert latency_of(measure(device)).warm_up_calls == 3 * (21 + 3)
 
 
 @pytest.mark.parametrize("per_sample", [1, 3, 150, 2000, 1 / 2, 1 / 5000])
@@ -167,15 +156,6 @@ def test_every_arm_is_sampled_once_per_round_in_changing_order() -> None:
     assert len({tuple(Counter(arm.epochs).items()) for arm in latency.arms}) == 1
 
 
-def test_sampling_and_warming_times_add_up() -> None:
-    device = FakeDevice(waiting_ratio=1.5)
-    sampled = measure(device)
-    walls = sum(sum(arm.wall_s) * arm.calls_per_sample for arm in latency_of(sampled).arms)
-    assert sampled.sampling_s == pytest.approx(walls)
-    assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
-    assert 0 < sampled.warming_s < sampled.sampling_s
-
-
 @pytest.mark.parametrize(("faulty", "expected"), [("subject", 2.0), ("reference", 0.0)])
 def test_page_faults_are_those_of_a_call_of_the_subject(faulty: str, expected: float) -> None:
     device = FakeDevice()
@@ -212,13 +192,8 @@ def test_each_epoch_has_its_inputs_in_a_new_place() -> None:
     ("device", "budget", "epochs", "kind"),
     [
         (FakeDevice(), ROOMY, 4, None),
-        (wobbling(), Budget(min_epochs=2, max_epochs=7, limit_s=1e9), 7, WarningKind.NOT_CONVERGED),
-        (
-            wobbling(),
-            Budget(min_epochs=4, max_epochs=99, limit_s=0.2),
-            7,
-            WarningKind.NOT_CONVERGED,
-        ),
+        (wobbling(), Budget(max_epochs=7, limit_s=1e9), 7, WarningKind.NOT_CONVERGED),
+        (slower(2, lambda place: place % 2), Budget(limit_s=0.2), 7, WarningKind.NOT_CONVERGED),
         (FakeDevice(), Budget(limit_s=0.0), 1, WarningKind.TOO_FEW_SAMPLES),
     ],
     ids=["narrow", "wide", "no time left", "no time"],
@@ -234,20 +209,9 @@ def test_sampling_stops_when_the_interval_is_narrow_or_the_budget_spent(
     assert device.now() < budget.limit_s + 0.1
 
 
-@pytest.mark.parametrize("cache", Cache)
-def test_an_implementation_ten_thousand_times_slower_ends_within_its_time(cache: Cache) -> None:
-    device = FakeDevice(lambda name, _: TIMES_S[name] * (10_000 if name == "subject" else 1))
-    sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache, model_bytes=1)
-    assert device.now() < (5.0 if cache is Cache.ROTATE else 2.5)  # a turn of all copies, once
-    assert time_and_ratio(sampled) == pytest.approx((0.03, 15_000))
-
-
-@pytest.mark.parametrize("cache", Cache)
-def test_an_implementation_slower_than_the_budget_is_sampled_once_with_a_warning(
-    cache: Cache,
-) -> None:
+def test_an_implementation_slower_than_the_budget_is_sampled_once_with_a_warning() -> None:
     device = FakeDevice(lambda name, _: 3.0 if name == "subject" else 1e-6)
-    sampled = measure(device, budget=Budget(limit_s=2.0), cache=cache)
+    sampled = measure(device, budget=Budget(limit_s=2.0))
     assert arm_of(sampled, ArmRole.SUBJECT).wall_s == pytest.approx((3.0,))
     assert WarningKind.TOO_FEW_SAMPLES in kinds(sampled)
     assert device.now() < 4 * 3.0
@@ -256,13 +220,9 @@ def test_an_implementation_slower_than_the_budget_is_sampled_once_with_a_warning
 # --- clocks that do not move forward -------------------------------------------------------------
 
 
-def setting_back(*readings: int) -> Callable[[int], float]:
-    """Set the clock back by an hour during these readings."""
-    return lambda number: -3600.0 if number in readings else 0.0
-
-
 def test_samples_with_a_clock_set_back_are_dropped_with_a_warning() -> None:
-    sampled = measure(FakeDevice(set_by_s=setting_back(100, 140)))
+    device = FakeDevice(set_by_s=lambda number: -3600.0 if number in {100, 140} else 0.0)
+    sampled = measure(device)
     assert time_and_ratio(sampled) == pytest.approx((3e-6, 1.5))
     assert min(min(arm.wall_s) for arm in latency_of(sampled).arms) > 0
     (warning,) = sampled.warnings
@@ -270,26 +230,10 @@ def test_samples_with_a_clock_set_back_are_dropped_with_a_warning() -> None:
     assert "2 samples" in warning.advice
 
 
-@pytest.mark.parametrize("reading", [0, 1, 3, 4, 8, 9, 13, 20, 26])
-def test_a_clock_set_back_in_the_warm_up_does_not_change_the_samples(reading: int) -> None:
-    arms = latency_of(measure(FakeDevice(set_by_s=setting_back(reading)))).arms
-    calls = {arm.name: arm.calls_per_sample for arm in arms}
-    assert calls == {name: round(SAMPLE_S / call_s) for name, call_s in TIMES_S.items()}
-
-
-@pytest.mark.parametrize("name", [*TIMES_S, None])
-def test_a_clock_that_only_goes_back_gives_no_latency(name: str | None) -> None:
-    device = FakeDevice()
-    device.set_by_s = lambda _: -1.0 if name in {device.called[-1][0], None} else 0.0
-    sampled = measure(device, budget=Budget(limit_s=1e9, max_epochs=4))
+def test_a_clock_that_only_goes_back_gives_no_latency() -> None:
+    sampled = measure(FakeDevice(set_by_s=lambda _: -1.0), budget=Budget(limit_s=1e9))
     assert sampled.latency is None
     assert kinds(sampled) == {WarningKind.TOO_FEW_SAMPLES}
-
-
-def test_a_clock_set_forward_ends_the_sampling_early() -> None:
-    device = FakeDevice(set_by_s=lambda number: 7200.0 if number == 100 else 0.0)
-    sampled = measure(device, budget=Budget(limit_s=ROOMY.limit_s / 1e6))
-    assert time_and_ratio(sampled)[0] == pytest.approx(3e-6)
 
 
 # --- throttled epochs ----------------------------------------------------------------------------
@@ -324,7 +268,6 @@ def test_a_device_that_is_always_throttled_has_no_latency_unless_its_power_is_ca
     assert sampled.latency is None
     assert [warning.kind for warning in sampled.warnings] == [WarningKind.TOO_FEW_SAMPLES]
     assert "(hot, power cap)" in sampled.warnings[0].advice
-    assert device.now() < 3 * ROOMY.max_epochs * 0.03
     capped = measure(FakeDevice(state=lambda _: throttled(POWER_CAP)))
     assert (latency_of(capped).throttled_epochs, epochs_of(capped)) == (0, ROOMY.min_epochs)
     assert kinds(capped) == {WarningKind.THROTTLED}
@@ -337,8 +280,6 @@ def test_the_ceiling_is_the_time_of_a_copy_of_the_bytes_that_must_move() -> None
     latency = latency_of(measure(FakeDevice(), model_bytes=4000, copied_bytes=2000))
     # a copy of as many bytes would take 2 us, the subject takes 3
     assert latency.ceiling_ratio == pytest.approx(2 / 3)
-    assert latency.model_bytes == 4000
-    assert latency_of(measure(FakeDevice(), copied_bytes=0)).ceiling_ratio is None
     assert latency_of(measure(FakeDevice(), ("subject", "reference"))).ceiling_ratio is None
 
 
@@ -353,14 +294,12 @@ def test_the_faster_of_two_copies_is_kept(copy_s: float, kept: str) -> None:
 @pytest.mark.parametrize(
     ("device", "is_valid"),
     [
-        (FakeDevice(), True),
         (FakeDevice(lambda name, _: 3.1e-6 if name == "copy" else 3e-6), True),
         (FakeDevice(lambda name, _: 4e-6 if name == "copy" else 3e-6), False),
         (slower(0.2, lambda place: place % 2), True),  # by less than the noise
         (FakeDevice(lambda name, _: 4e-6 if name == "copy" else 3e-6, clock=EVENTS), True),
-        (FakeDevice(lambda name, _: 4e-5 if name == "copy" else 3e-5, clock=EVENTS), False),
     ],
-    ids=["slower", "as fast", "faster", "noisy", "a short copy on a GPU", "a long one"],
+    ids=["as fast", "faster", "noisy", "a short copy on a GPU"],
 )
 def test_a_time_below_that_of_a_copy_is_invalid_with_a_warning(
     device: FakeDevice, is_valid: bool
@@ -386,10 +325,7 @@ def test_an_implementation_of_several_threads_is_timed_by_the_process() -> None:
     assert time_and_ratio(sampled) == pytest.approx((12e-6, 6.0))  # 12 us over 2 us
     assert latency.others_ratio == pytest.approx(0.75)
     # of samples from before it was noticed, too
-    for role, seconds in ((ArmRole.SUBJECT, 12e-6), (ArmRole.REFERENCE, 2e-6)):
-        samples = arm_of(sampled, role).cpu_s or ()
-        assert samples == pytest.approx([seconds] * len(samples))
-        assert samples
+    assert min(arm_of(sampled, ArmRole.SUBJECT).cpu_s or ()) == pytest.approx(12e-6)
     (warning,) = sampled.warnings  # waiting for a thread is not a busy machine
     assert warning.kind is WarningKind.OTHER_THREADS
     assert "75 %" in warning.advice
@@ -398,7 +334,6 @@ def test_an_implementation_of_several_threads_is_timed_by_the_process() -> None:
 @pytest.mark.parametrize(
     ("others_s", "cache", "clock"),
     [
-        (0.0, Cache.WARM, Clock.THREAD_CPU),
         (0.2e-6, Cache.WARM, Clock.THREAD_CPU),  # less than a tenth
         (0.5e-6, Cache.WARM, Clock.PROCESS_CPU),
         (4e-6, Cache.FLUSHED, Clock.THREAD_CPU),  # less than 5 us in a sample of one call
@@ -413,10 +348,6 @@ def test_little_work_of_other_threads_is_ignored(
     is_thread = clock is Clock.THREAD_CPU
     assert (latency_of(sampled).others_ratio == 0.0) is is_thread
     assert (WarningKind.OTHER_THREADS in kinds(sampled)) is not is_thread
-
-
-def test_where_the_process_is_not_read_its_share_is_unknown() -> None:
-    assert latency_of(measure(FakeDevice())).others_ratio is None
 
 
 def test_work_left_over_after_a_call_makes_its_time_invalid() -> None:
@@ -439,98 +370,29 @@ def test_one_process_with_other_threads_decides_the_clock_of_all() -> None:
 KIB = 1024
 
 
-def rotated(model_bytes: int) -> tuple[FakeDevice, Sampled]:
-    """Measure calls of 40 us, four of which are a sample."""
-    device, tensors = (
-        FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB),
-        [torch.ones(64)],
-    )
-    return device, measure(device, tensors=tensors, model_bytes=model_bytes, cache=Cache.ROTATE)
-
-
-def places_of(device: FakeDevice) -> dict[str, list[int]]:
-    return {
-        name: [place for place, (bound, _) in enumerate(device.prepared) if bound == name]
-        for name in TIMES_S
-    }
-
-
 def test_each_call_takes_the_next_of_more_copies_than_the_cache_holds() -> None:
-    device, sampled = rotated(model_bytes=5 * KIB)
+    device = FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB)  # four fill a sample
+    tensors = [torch.ones(64)]
+    sampled = measure(device, tensors=tensors, model_bytes=5 * KIB, cache=Cache.ROTATE)
     assert latency_of(sampled).cache is Cache.ROTATE
     held = [tensor.data_ptr() for _, (tensor,) in device.prepared]
     assert len(set(held)) == len(held) == 3 * 2.5 * 40 / 5
-    for name, there in places_of(device).items():
-        called = [place for who, place in device.called if who == name]
-        assert len(called) > 10 * len(there)
-        # and the first again after the last
-        assert called == [there[number % len(there)] for number in range(len(called))]
-
-
-def test_a_few_large_copies_move_in_every_epoch_and_are_warmed_for_one_turn() -> None:
-    device, sampled = rotated(model_bytes=20 * KIB)
-    places = places_of(device)["subject"]
-    assert len(places) == 5 * epochs_of(sampled)
-    later, subject = places[5:10], arm_of(sampled, ArmRole.SUBJECT)
-    calls = [place for _, place in device.called if place in later]
-    assert len(calls) == 5 + subject.epochs.count(1) * subject.calls_per_sample
-
-
-def binding(device: FakeDevice, call: TimedCall, binding_s: float) -> TimedCall:
-    """Return a call whose inputs take some time to bind."""
-
-    def prepare(tensors: Sequence[Tensor]) -> Callable[[], object]:
-        device._now_s += binding_s
-        return call.prepare(tensors)
-
-    return replace(call, prepare=prepare)
-
-
-def test_copies_are_made_while_there_is_time_but_at_least_two(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    device = FakeDevice(lambda *_: 40e-6, makes_each=True, cache=40 * KIB)
-    calls = map(binding, [device] * 3, device.timed_calls(*TIMES_S), (0.3, 0.0, 3.0))
-    monkeypatch.setattr(device, "timed_calls", lambda *_: list(calls))
-    measure(device, budget=Budget(limit_s=1.0), model_bytes=5 * KIB, cache=Cache.ROTATE)
-    found = {name: len(places) for name, places in places_of(device).items()}
-    assert found == {"subject": 4, "reference": 20, "copy": 2}
-
-
-class Result:
-    """An object that can be referred to weakly."""
-
-
-@pytest.mark.parametrize(("cache", "copies", "held"), [(Cache.ROTATE, 3, 3), (Cache.WARM, 1, 0)])
-def test_cold_results_are_held_for_one_turn(cache: Cache, copies: int, held: int) -> None:
-    made: list[weakref.ref[Result]] = []
-
-    def prepare(_: Sequence[Tensor]) -> Callable[[], object]:
-        def call() -> Result:
-            result = Result()
-            made.append(weakref.ref(result))
-            return result
-
-        return call
-
-    sampler = Sampler(TimedCall(ArmRole.SUBJECT, "subject", prepare), FakeDevice(), cache)
-    sampler.bind([()] * copies)
-    for _ in range(7):
-        sampler.call()
-        alive = [reference() is not None for reference in made]
-        assert alive == [number >= len(made) - held for number in range(len(made))]
+    there = [place for place, (name, _) in enumerate(device.prepared) if name == "subject"]
+    called = [place for name, place in device.called if name == "subject"]
+    assert len(called) > 10 * len(there)
+    # and the first again after the last
+    assert called == [there[number % len(there)] for number in range(len(called))]
 
 
 def test_the_caches_are_overwritten_before_every_sample() -> None:
-    device, warm = FakeDevice(), FakeDevice()
+    device = FakeDevice()
     latency = latency_of(measure(device, cache=Cache.FLUSHED))
     samples = sum(len(arm.wall_s) for arm in latency.arms)
     assert {arm.calls_per_sample for arm in latency.arms} == {1}
     timed = [name for name, _ in device.sampled[-2 * samples :]]
     assert {*timed[::2]} == {"evict"}
     assert {*timed[1::2]} == {*TIMES_S}
-    assert sum(name == "evict" for name, _ in device.sampled) == samples
-    measure(warm)
+    measure(warm := FakeDevice())
     assert ("evict", 0) not in warm.sampled
 
 
@@ -539,8 +401,7 @@ def test_the_caches_are_overwritten_before_every_sample() -> None:
 PATIENT = Budget(limit_s=1e9)
 
 
-@pytest.mark.parametrize("every", [2, 4, 16])
-@pytest.mark.parametrize("slower_ratio", [2.0, 3.0, 30.0])
+@pytest.mark.parametrize(("every", "slower_ratio"), [(2, 2.0), (4, 30.0), (16, 3.0)])
 def test_calls_that_pay_for_others_are_reported_by_their_mean(
     every: int, slower_ratio: float
 ) -> None:
@@ -560,24 +421,13 @@ def test_as_many_samples_are_taken_as_show_whether_calls_are_uneven() -> None:
     assert WarningKind.UNEVEN in kinds(rare)
 
 
-def disturbed() -> FakeDevice:
-    random = Random(1)
-
-    def script(*_: object) -> float:
-        return CALL_S * (random.paretovariate(1.1) if random.random() < 0.1 else 1)
-
-    return FakeDevice(script, makes_each=True)
-
-
 @pytest.mark.parametrize(
     ("device", "call_s"),
     [
         (payer(10**6, 1.0), CALL_S),  # a single long call
         # 40 calls are a sample: each holds ten of those that cost more, so nothing is hidden
         (FakeDevice(lambda _, n: 3e-6 + 8e-6 * (n % 4 == 0), makes_each=True), 5e-6),
-        (disturbed(), CALL_S),  # both alike
     ],
-    ids=["a single long call", "within a sample", "both alike"],
 )
 def test_noise_is_not_uneven(device: FakeDevice, call_s: float) -> None:
     sampled = measure(device, budget=PATIENT)

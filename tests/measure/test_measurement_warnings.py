@@ -36,7 +36,6 @@ def stolen(seconds: float, wall_s: float = 1.0) -> dict[str, Any]:
 CHANGES: list[tuple[WarningKind | None, dict[str, Any]]] = [
     (None, {}),
     (None, {"before": DeviceState(), "after": DeviceState()}),  # nothing can be read
-    (None, stolen(0.03, wall_s=2.0)),
     (WarningKind.NOISY, stolen(0.1)),
     (None, {"resolution_s": 1e-6}),
     (WarningKind.TIMER_TOO_COARSE, {"resolution_s": 15e-3}),
@@ -45,10 +44,8 @@ CHANGES: list[tuple[WarningKind | None, dict[str, Any]]] = [
     (WarningKind.PAGE_FAULTS, {"minor_faults_ratio": 2.0}),
     (WarningKind.FASTER_THAN_COPY, {"is_valid": False, "ceiling_ratio": 1.5}),
     (WarningKind.THROTTLED, {"throttled_epochs": 2, "after": HOT}),
-    (WarningKind.THROTTLED, {"before": HOT, "after": DeviceState(throttled_by=("hot",))}),
     (None, {"after": DeviceState(governor="schedutil")}),
     (WarningKind.POWER_SAVING, {"after": DeviceState(governor="powersave")}),
-    (WarningKind.POWER_SAVING, {"after": DeviceState(governor="conservative")}),
     (WarningKind.POWER_SAVING, {"after": DeviceState(on_battery=True)}),
     (WarningKind.OTHER_THREADS, {"others_ratio": 0.4}),
     (WarningKind.OTHER_THREADS, {"left_over": 0.3, "is_valid": False}),
@@ -83,7 +80,6 @@ LATER = {5, 6, 7, 8}
 @pytest.mark.parametrize(
     ("factor", "names", "slow", "is_warned"),
     [
-        (0.5, ("subject",), LATER, True),
         (1.2, ("subject",), LATER, True),
         (1.04, ("subject",), LATER, False),
         (1.5, tuple(TIMES_S), LATER, False),  # the machine changed its speed
@@ -108,8 +104,6 @@ def test_an_implementation_that_changes_its_speed_has_a_warning(
         (FakeDevice(waiting_ratio=3.0, clock=Clock.WALL), None),
         (FakeDevice(lambda *_: 290e-9), WarningKind.TIMER_TOO_COARSE),
         (FakeDevice(lambda *_: 1e-6), None),
-        # the loop of the host is not in the time
-        (FakeDevice(lambda *_: 100e-9, clock=Clock.CUDA_EVENT), None),
     ],
 )
 def test_a_busy_machine_and_a_call_as_short_as_its_loop_have_a_warning(

@@ -11,8 +11,6 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.cases import LAYOUTS
@@ -21,15 +19,14 @@ from harness.measure import (
     compiler,
     copies_beyond,
     count_allocations,
-    fault_in,
     overwrite,
     relocate,
-    use_steady_allocation,
 )
-from harness.records import Allocation, Budget, Case, Direction, Measurement, Record, Status
+from harness.records import Allocation, Budget, Case, Direction, Measurement, Record
 from harness.run.case import CaseRunner
 from implementations.welford import welford
 
+CASE = Case(implementation="native", shape=(16, 32))
 X, LEAF = torch.ones(4, 8), torch.ones(256, requires_grad=True)
 
 
@@ -41,34 +38,22 @@ def count(call: Callable[[], object]) -> Allocations:
     return count_allocations(call, "cpu")
 
 
-def in_turn() -> Tensor:
-    first = block(1000)
-    del first
-    return block(300)
-
-
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda: block(1), (1, 1, 1, 1, 1, 0)),
         (lambda: block(10_000_000), (10_000_000, 10_000_000, 1, 10_000_000, 1, 0)),
         (lambda: (block(1000), block(300)), (1300, 1300, 2, 1300, 2, 0)),
-        (in_turn, (1000, 1300, 2, 300, 2, 0)),
         (lambda: (block(1000), None)[1], (1000, 1000, 1, 0, 1, 0)),  # freed
-        (lambda: X.clone().relu_().neg_(), (128, 128, 1, 128, 3, 0)),
         (lambda: X.exp().sin(), (256, 256, 2, 128, 2, 0)),
         (lambda: LEAF.exp().sin(), (2048, 2048, 2, 2048, 2, 0)),  # exp is kept for the backward
         (lambda: X.t(), (0, 0, 0, 0, 1, 0)),
         (lambda: torch.nn.functional.layer_norm(X, (8,)), (160, 160, 3, 128, 1, 0)),
-        (lambda: None, (0, 0, 0, 0, 0, 0)),
     ],
 )
 def test_allocations_and_operators_are_counted_exactly(
     call: Callable[[], object], expected: tuple[int, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    held = [block(50_000) for _ in range(3)]  # from before the call: not counted
     assert astuple(count(call)) == expected
-    assert len(held) == 3
     assert capfd.readouterr().err == ""  # the profiler prints nothing
 
 
@@ -119,15 +104,13 @@ def test_on_a_gpu_requested_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_case_counts_to_the_byte() -> None:
-    case = Case(implementation="native", shape=(64, 256), direction=Direction.BACKWARD)
-    forward, backward = (
-        run(CaseRunner("", Allocation.DEFAULT), replace(case, direction=way), Measurement.MEMORY)
-        for way in (Direction.FORWARD, Direction.BACKWARD)
-    )
+    runner = CaseRunner("", Allocation.DEFAULT)
+    forward = run(runner, CASE, Measurement.MEMORY)
+    backward = run(runner, replace(CASE, direction=Direction.BACKWARD), Measurement.MEMORY)
     assert forward.memory is not None
     assert backward.memory is not None
-    statistics = 2 * 64 * 4  # mean and rstd
-    assert forward.memory.peak_extra_bytes == 64 * 256 * 4 + statistics
+    statistics = 2 * 16 * 4  # mean and rstd
+    assert forward.memory.peak_extra_bytes == 16 * 32 * 4 + statistics
     assert (forward.operators, backward.memory.saved_bytes) == (1, statistics)
 
 
@@ -162,22 +145,7 @@ def test_only_steady_allocation_takes_less_than_one_page_fault_per_call() -> Non
     assert float(steady) < 1
 
 
-def test_another_libc_keeps_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    assert use_steady_allocation() is Allocation.DEFAULT
-
-
-CASE = Case(implementation="native", shape=(16, 32))
 HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
-LATENCY = Measurement.LATENCY
-
-
-@pytest.fixture
-def faulted_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the bytes to fault in, in order, instead."""
-    asked: list[int] = []
-    monkeypatch.setattr("harness.run.case.fault_in", asked.append)
-    return asked
 
 
 def run(runner: CaseRunner, case: Case, *asked: Measurement) -> Record:
@@ -185,37 +153,17 @@ def run(runner: CaseRunner, case: Case, *asked: Measurement) -> Record:
 
 
 def test_memory_is_faulted_in_once_before_the_timing_if_allocation_is_steady(
-    faulted_in: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    runner, larger = CaseRunner("", Allocation.STEADY), replace(CASE, shape=(32, 32))
-    for measurement in (Measurement.ERRORS, Measurement.MEMORY):
-        run(runner, CASE, measurement)
-    run(CaseRunner("", Allocation.DEFAULT), CASE, LATENCY)
-    assert faulted_in == []
-    for case in (CASE, replace(CASE, shape=(8, 32)), larger):
-        for measurement in (LATENCY, Measurement.COLD):
-            run(runner, case, measurement)
-    for case in (CASE, larger):
-        run(runner, replace(case, direction=Direction.BACKWARD), LATENCY)
-    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES, 4 * HELD_BYTES]
-
-
-@pytest.mark.usefixtures("faulted_in")
-def test_memory_that_the_allocator_holds_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    faulted_in: list[int] = []
+    monkeypatch.setattr("harness.run.case.fault_in", faulted_in.append)
     runner = CaseRunner("", Allocation.STEADY)
-    found = []
-    # at last there is room for the rest of what it needs
-    for rows, free_bytes in ((16, 1 << 30), (16, 4 * 1024), (32, 4 * 1024)):
-        monkeypatch.setattr("harness.measure.CpuDevice.free_bytes", lambda _, free=free_bytes: free)
-        found.append(run(runner, replace(CASE, shape=(rows, 32)), LATENCY).status)
-    assert found == [Status.OK, Status.OK, Status.OUT_OF_MEMORY]
-
-
-def test_fault_in_writes_to_all_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    filled = torch.full((1000,), 7, dtype=torch.uint8)
-    monkeypatch.setattr(torch, "empty", lambda size, dtype: filled[:size])
-    fault_in(1000)
-    assert not bool(filled.any())
+    run(runner, CASE, Measurement.MEMORY)
+    run(CaseRunner("", Allocation.DEFAULT), CASE, Measurement.LATENCY)
+    assert faulted_in == []
+    for rows in (16, 8, 32):
+        run(runner, replace(CASE, shape=(rows, 32)), Measurement.LATENCY, Measurement.COLD)
+    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES]
 
 
 # --- copies in other places, which can be overwritten --------------------------------------------
@@ -244,24 +192,12 @@ def test_a_copy_differs_only_in_its_address_and_then_in_its_values(
     assert (moved.data_ptr(), moved.stride()) == (address, tensor.stride())
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    offset=st.integers(0, 40),
-    dtype=st.sampled_from(DTYPES),
-    far=st.booleans(),
-)
-def test_a_relocated_tensor_keeps_its_offset_within_a_cache_line(
-    seed: int, offset: int, dtype: torch.dtype, far: bool
-) -> None:
-    moved = relocate(torch.zeros(100, dtype=dtype)[offset:], Random(seed), far=far)
-    assert moved.data_ptr() % 64 == offset * dtype.itemsize % 64
-
-
 @pytest.mark.parametrize("far", [True, False])
-def test_relocations_land_on_different_lines_of_a_page(far: bool) -> None:
-    random, tensor = Random(3), torch.zeros(4, 4)
+def test_relocations_land_on_different_cache_lines_of_a_page_at_the_same_offset(far: bool) -> None:
+    random, tensor = Random(3), torch.zeros(16)[1:]
     places = {relocate(tensor, random, far=far).data_ptr() % 4096 for _ in range(50)}
     assert len(places) > 10
+    assert {place % 64 for place in places} == {4}
 
 
 @pytest.mark.parametrize("layout", ["padded_rows", "every_second"])
@@ -269,16 +205,8 @@ def test_the_nan_between_the_elements_is_copied_and_kept(layout: str) -> None:
     placed = relocate(LAYOUTS[layout](torch.ones(4, 8)), Random(0))
     width = placed.stride(0)
     around = placed.as_strided((3, width), (width, 1))  # the last row's rest may be cut off
-    assert around.isnan().sum() == 3 * (width - 8)
     overwrite(placed, LAYOUTS[layout](torch.zeros(4, 8)))
     assert around.isnan().sum() == 3 * (width - 8)
-
-
-def test_overwriting_reaches_a_leaf_that_shares_the_memory() -> None:
-    placed = relocate(torch.ones(3), Random(0))
-    leaf = placed.detach().requires_grad_()
-    overwrite(placed, torch.zeros(3))
-    assert leaf.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -286,10 +214,7 @@ def test_overwriting_reaches_a_leaf_that_shares_the_memory() -> None:
     [
         (40 * KIB, 5 * KIB, None, 20),
         (40 * KIB, 6 * KIB, None, 17),  # rounded up: 16 of them are not beyond the cache
-        (40 * KIB, 99 * KIB, None, 2),
         (40 * KIB, 0, None, 4096),
-        (1 << 30, 1, None, 4096),
-        (40 * KIB, 5 * KIB, 1 << 30, 20),
         (40 * KIB, 5 * KIB, 16 * 35 * KIB, 7),
         (40 * KIB, 5 * KIB, 0, 2),
     ],

@@ -64,7 +64,7 @@ def test_samples_are_grouped_by_epoch_in_any_order() -> None:
     # NIST/SEMATECH e-Handbook, 1.3.6.7.2; beyond the table, its last and widest value
     [
         *((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (11, 2.201)),
-        *((30, 2.042), (31, 2.042), (10_000, 2.042), (0, math.inf), (-1, math.inf)),
+        *((30, 2.042), (10_000, 2.042), (0, math.inf)),
     ],
 )
 def test_t_quantiles_are_those_of_the_printed_tables(degrees: int, expected: float) -> None:
@@ -88,36 +88,11 @@ def test_95_percent_of_the_intervals_hold_the_centre(count: int) -> None:
     assert 0.94 < held / len(found) < 0.96  # five standard errors
 
 
-@given(st.lists(durations, min_size=1, max_size=20), st.floats(1e-3, 1e3))
-def test_scaling_all_samples_scales_the_estimate(values: list[float], factor: float) -> None:
-    plain, scaled = median_estimate(values), median_estimate([value * factor for value in values])
-    assert scaled.value == pytest.approx(plain.value * factor, rel=1e-9)
-    if len(values) > 1 and plain.high < 1e200:
-        assert scaled.low == pytest.approx(plain.low * factor, rel=1e-6)
-        assert scaled.high == pytest.approx(plain.high * factor, rel=1e-6)
-
-
 def test_a_ratio_is_taken_epoch_by_epoch() -> None:
     # a machine that slows down for everything at once: the ratio does not see it
     drift = [1.0, 2.0, 4.0, 8.0]
     found = estimate(ratios([3.0 * value for value in drift], drift))
     assert bounds_of(found) == pytest.approx((3.0, 3.0, 3.0))
-
-
-@pytest.mark.parametrize(
-    ("refused", "why"),
-    [
-        (lambda: epoch_values(arm(wall_s=(1.0, 2.0), epochs=(0,)), cpu=False), "zip"),
-        (lambda: ratios([1.0, 2.0], [1.0]), "zip"),
-        (lambda: estimate([1.0, 2.0], (0,)), "zip"),
-        (lambda: epoch_values(arm((1.0,), (0,)), cpu=True), "subject was not timed by the CPU"),
-    ],
-)
-def test_samples_that_do_not_fit_together_are_refused(
-    refused: Callable[[], object], why: str
-) -> None:
-    with pytest.raises(ValueError, match=why):
-        refused()
 
 
 # --- several processes ---------------------------------------------------------------------------
@@ -203,10 +178,9 @@ def paying(every: int) -> Callable[[np.random.Generator], np.ndarray]:
         (samples, 0, 0.01),
         (lambda random: np.linspace(1, 5, 12)[:, None] * samples(random), 0, 0.01),
         (paying(2), 0.99, 1),
-        (paying(4), 0.99, 1),
         (paying(16), 0.9, 1),
     ],
-    ids=["a heavy tail", "a machine that drifts", "every second", "every fourth", "one in 16"],
+    ids=["a heavy tail", "a machine that drifts", "every second", "one in 16"],
 )
 def test_most_calls_that_pay_for_others_are_called_uneven_and_hardly_any_others(
     subject: Callable[[np.random.Generator], np.ndarray], least: float, most: float

@@ -19,7 +19,6 @@ from harness.numerics import Outputs, Reference, error_bound_of, measure_errors,
 from harness.records import Case, Direction, Errors, Status
 from implementations import ALL, Implementation, find
 
-TWO_PASS = find("two_pass")
 IMPLEMENTATIONS = [implementation for implementation in ALL if "cpu" in implementation.devices]
 # torch's CPU kernel adds dweight and dbias in the input dtype and keeps mean and rstd in it
 KNOWN_WRONG = {("native", "bfloat16"), ("native", "float16")}
@@ -85,35 +84,12 @@ def test_a_known_mistake_is_wrong(name: str, dtype: str) -> None:
     assert {*beyond(errors)} == {"dx", "dweight", "dbias"}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "distribution"), [("float32", "offset_1e6"), ("float64", "ulp_comb")]
-)
-def test_one_pass_is_out_of_guarantee_where_it_cancels(dtype: str, distribution: str) -> None:
-    case = case_of((5, 257), dtype, distribution=distribution, direction=Direction.FORWARD)
-    assert verdict(find("one_pass"), case)[0] is Status.OUT_OF_GUARANTEE
-
-
-@pytest.mark.parametrize("hidden", [5120, 16384])
-def test_uncentred_sums_of_the_backward_exceed_the_bound_of_centred_ones(hidden: int) -> None:
+def test_uncentred_sums_of_the_backward_exceed_the_bound_of_centred_ones() -> None:
     native = find("native")
-    case = case_of((4, hidden), distribution="offset_1e3", parameters="ones_weight")
+    case = case_of((4, 5120), distribution="offset_1e3", parameters="ones_weight")
     inputs = make_inputs(case)
     inputs = replace(inputs, dy=torch.full_like(inputs.x, -0.7))  # all addends have one sign
     _, _, errors = verdict(native, case, inputs)
     assert 0 < next(found.bound_ratio for found in errors.outputs if found.output == "dx") < 0.5
     _, _, centred = verdict(replace(native, centred_backward=True), case, inputs)
     assert "dx" in beyond(centred)  # 3 to 5 with AVX-512
-
-
-def test_a_bound_does_not_depend_on_the_block_that_a_row_is_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case = case_of((20, 64))
-    whole = verdict(TWO_PASS, case)[2]
-    monkeypatch.setattr("harness.numerics.oracle._BLOCK_ELEMENTS", 3 * 64)
-    parts = verdict(TWO_PASS, case)[2]
-    for one, other in zip(whole.outputs, parts.outputs, strict=True):
-        # the exact sums over rows are added in another order: 1e-16 of them, 1e-9 of an ulp
-        assert one.bound_ratio == pytest.approx(other.bound_ratio, rel=1e-6)
-        assert one.scaled_max_ulp == pytest.approx(other.scaled_max_ulp, rel=1e-6)
-        assert one.elements == other.elements

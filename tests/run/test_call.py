@@ -11,7 +11,7 @@ import torch
 from factories.known_functions import good
 from torch import Tensor
 
-from harness.cases import Inputs, make_inputs
+from harness.cases import make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.run import (
     ContractViolationError,
@@ -25,12 +25,8 @@ from implementations import UnsupportedError
 FORWARD = Case(implementation="implementation", shape=(4, 6))
 BACKWARD = replace(FORWARD, direction=Direction.BACKWARD)
 TRAINING = replace(FORWARD, direction=Direction.FORWARD_BACKWARD)
-forward_and_backward = pytest.mark.parametrize(
-    "case", [FORWARD, BACKWARD], ids=lambda case: case.direction
-)
-with_gradients = pytest.mark.parametrize(
-    "case", [BACKWARD, TRAINING], ids=lambda case: case.direction
-)
+every_direction = pytest.mark.parametrize("case", [FORWARD, BACKWARD, TRAINING])
+with_gradients = pytest.mark.parametrize("case", [BACKWARD, TRAINING])
 
 
 def changed(change: Callable[[Tensor], object]) -> Callable[..., Any]:
@@ -54,17 +50,8 @@ def test_parameters_are_passed_under_their_own_names_and_a_forward_returns_only_
 ) -> None:
     case = replace(FORWARD, affine=affine, eps=0.25)
     inputs = make_inputs(case)
-    seen: list[Any] = []
-
-    def implementation(*arguments: Any) -> Tensor:
-        seen.extend(arguments)
-        return good(*arguments)
-
-    outputs = run_once(implementation, case, inputs)
-    x, normalized_shape, weight, bias, eps = seen
-    assert (x is inputs.x, weight is inputs.weight, bias is inputs.bias) == (True, True, True)
-    assert (normalized_shape, eps) == ((6,), 0.25)
-    assert torch.equal(outputs.y, good(*seen))
+    outputs = run_once(good, case, inputs)
+    assert torch.equal(outputs.y, good(inputs.x, (6,), inputs.weight, inputs.bias, 0.25))
     assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
 
 
@@ -86,26 +73,6 @@ def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
     assert not outputs.y.requires_grad
 
 
-@pytest.mark.parametrize(("case", "forwards"), [(FORWARD, 2), (BACKWARD, 1), (TRAINING, 2)])
-def test_a_bound_call_can_be_repeated_and_leaves_its_inputs_without_gradient(
-    case: Case, forwards: int
-) -> None:
-    calls: list[None] = []
-    inputs = make_inputs(case)
-
-    def function(*arguments: Any) -> Tensor:
-        calls.append(None)
-        return good(*arguments)
-
-    with grad_mode(case):
-        call = bind(function, case, inputs.tensors)
-        one, other = call(), call()
-    assert len(calls) == forwards
-    assert len(one) == len(other) == (4 if case is FORWARD else 3)  # type: ignore[arg-type]
-    assert all(map(torch.equal, one, other))  # type: ignore[call-overload]
-    assert not any(tensor.requires_grad for tensor in inputs.tensors)
-
-
 # --- a contract that is broken -------------------------------------------------------------------
 
 
@@ -125,19 +92,15 @@ def negate_zeros(tensor: Tensor) -> None:
     tensor.copy_(torch.where(tensor == 0, -tensor, tensor))
 
 
-@forward_and_backward
+@every_direction
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (changed(lambda y: y[:2]), "y has shape [2, 6], expected [4, 6]"),
         (changed(lambda y: y[None]), "y has shape [1, 4, 6], expected [4, 6]"),
         (changed(Tensor.double), "y has dtype torch.float64, expected torch.float32"),
         (changed(lambda y: y.to("meta")), "y has device meta, expected cpu"),
         (changed(lambda y: (y, y)), "y is of type tuple, expected torch.Tensor itself"),
-        (changed(lambda y: None), "y is of type NoneType, expected torch.Tensor itself"),
-        (modifying(0, lambda x: x.add_(1)), "modified one of its inputs"),
         (modifying(0, negate_zeros), "modified one of its inputs"),
-        (modifying(2, lambda weight: weight.mul_(2)), "modified one of its inputs"),
         (modifying(3, Tensor.zero_), "modified one of its inputs"),
     ],
 )
@@ -184,21 +147,17 @@ def failing_backward(*arguments: Any) -> Tensor:
     return y
 
 
-@pytest.mark.parametrize("case", [FORWARD, BACKWARD, TRAINING], ids=lambda case: case.direction)
+@every_direction
 @pytest.mark.parametrize(
     ("function", "status", "reason"),
     [
-        (raising(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows"),
         (failing_backward, Status.UNSUPPORTED, "no gradient here"),
         (raising(torch.OutOfMemoryError("3 GiB")), Status.OUT_OF_MEMORY, "3 GiB"),
-        (raising(MemoryError()), Status.OUT_OF_MEMORY, "out of memory"),
         (
             raising(RuntimeError("CPUAllocator: can't allocate memory")),
             *(Status.OUT_OF_MEMORY, "CPUAllocator: can't allocate memory"),
         ),
-        (raising(RuntimeError("first\nsecond")), Status.ERROR, "RuntimeError: first"),
-        (raising(ValueError("\n\n  shapes  ")), Status.ERROR, "ValueError: shapes"),
-        (raising(AssertionError()), Status.ERROR, "AssertionError: "),
+        (raising(ValueError("\n\n  shapes\nmore")), Status.ERROR, "ValueError: shapes"),
     ],
 )
 def test_an_exception_becomes_a_status_and_one_line(
@@ -210,16 +169,3 @@ def test_an_exception_becomes_a_status_and_one_line(
         bind(function, case, make_inputs(case).tensors)()
     for found in (alone.value, bound.value):
         assert (found.status, found.reason, str(found)) == (status, reason, reason)
-
-
-@forward_and_backward
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_an_exception_that_ends_the_program_is_not_caught(case: Case, error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        run_once(raising(error), case, make_inputs(case))
-
-
-def test_an_error_of_the_harness_is_raised_as_it_is() -> None:
-    too_few = Inputs(x=torch.ones(4, 6), weight=None, bias=None, dy=None)
-    with pytest.raises(IndexError):  # the case says that there are parameters
-        run_once(good, FORWARD, too_few)

@@ -28,23 +28,16 @@ exec "$@"
 """
 # in turn: one call, the loop around the calls, and the loop with all calls
 SHORT, LONG = (200_000, 40, 100 * 1000 + 40), (10**9, 40, 3 * 10**9 + 40)
-OF_A_FAILED_CALL = (7,)
 SUBJECTS = """
 import os, signal
 calls = []
 def short(*arguments): calls.append("short")
 def long(*arguments): calls.append("long")
 def raises(*arguments): raise RuntimeError("not today")
-def raises_later(*arguments):
-    calls.append("later")
-    if calls.count("later") > 1: raise RuntimeError("not twice")
 def falls(*arguments):
     os.write(2, f"short {calls.count('short')}, long {calls.count('long')}\\n".encode())
     os.kill(os.getpid(), signal.SIGSEGV)
 """
-needs_valgrind = pytest.mark.skipif(
-    "REAL_VALGRIND" not in os.environ, reason="takes a minute: run with REAL_VALGRIND=1"
-)
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ def subjects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return the file of the implementations; a fake valgrind is on the PATH."""
     if sys.platform != "linux" or not torch_private.can_count_instructions():
         pytest.skip("no valgrind could count here")
-    totals = " ".join(map(str, (*SHORT, *OF_A_FAILED_CALL, *LONG)))
+    totals = " ".join(map(str, (*SHORT, *LONG)))
     valgrind = VALGRIND.replace("TOTALS", totals)
     for name, text in (("valgrind", valgrind), ("vgdb", "#!/bin/sh\n"), ("subjects.py", SUBJECTS)):
         (tmp_path / name).write_text(text)
@@ -72,31 +65,24 @@ def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
 def test_a_count_is_of_one_call_an_exception_costs_one_case_and_a_crash_all_later_ones(
     subjects: Path,
 ) -> None:
-    names = ("raises", "short", "raises_later", "long", "falls", "short")
+    names = ("raises", "short", "long", "falls", "short")
     unknown, *found = answers("nativ", *(f"{subjects}:{name}" for name in names))
     assert "did you mean 'native'?" in unknown
     *counted, fallen, after = found
-    assert counted == ["RuntimeError: not today", 1000, "RuntimeError: not twice", 10**9]
+    assert counted == ["RuntimeError: not today", 1000, 10**9]
     assert "SIGSEGV" in fallen
     # one warm and one counted call, then the repetitions, of which long calls have fewer
     assert "short 202, long 8" in fallen
     assert after.endswith(fallen)
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "value", "why"),
-    [
-        (sys, "platform", "darwin", "darwin"),
-        (os, "environ", {"PATH": ""}, "no valgrind"),
-        (torch_private, "can_count_instructions", bool, "without callgrind"),
-    ],
-)
 @pytest.mark.usefixtures("subjects")
 def test_where_instructions_cannot_be_counted_every_case_has_the_reason(
-    monkeypatch: pytest.MonkeyPatch, where: object, name: str, value: object, why: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(where, name, value)
-    assert [why in answer for answer in answers("native", "two_pass")] == [True, True]
+    monkeypatch.setenv("PATH", "")
+    said = ["no valgrind" in answer for answer in answers("native", "two_pass")]
+    assert said == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +99,9 @@ def test_a_case_whose_count_would_be_misleading_is_refused(case: Case, why: str)
     assert why in str(answer)
 
 
-@needs_valgrind
+@pytest.mark.skipif(
+    "REAL_VALGRIND" not in os.environ, reason="takes a minute: run with REAL_VALGRIND=1"
+)
 def test_under_the_real_valgrind_ten_operators_take_more_instructions_than_one() -> None:
     native, one_pass = answers("native", "one_pass", timeout_s=90)
     assert {type(native), type(one_pass)} == {int}, (native, one_pass)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import gc
 import inspect
 import logging
-import math
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from types import FunctionType
@@ -38,8 +36,7 @@ def fake(*_: Any, **__: Any) -> None:
     "name",
     [
         "torch.Tensor.clone",  # hides an inherited one
-        "math.__name__",
-        "harness.run.integrity.process_state",
+        "math.sqrt",
         "harness.run.integrity.StatePart.__init__",
     ],
 )
@@ -52,14 +49,6 @@ def test_a_replaced_attribute_is_named_and_put_back(trusted: Trusted, name: str)
         trusted.check()
     assert vars(owner).get(attribute) is before
     trusted.check()
-
-
-def test_a_deleted_function_is_put_back(trusted: Trusted) -> None:
-    before = math.sqrt
-    del math.sqrt
-    with pytest.raises(TamperingError, match=r"^replaces math\.sqrt"):
-        trusted.check()
-    assert math.sqrt is before
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -77,27 +66,6 @@ def test_a_state_that_is_not_the_marked_one_is_named_and_put_back(
     assert (torch.get_num_threads(), sys.getprofile()) == (2, None)
     torch.set_num_threads(1)
     trusted.mark_state()
-
-
-def test_a_quick_check_looks_at_what_judges_alone(
-    trusted: Trusted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.run.integrity.process_state", fake)
-    trusted.check(quick=True)
-    monkeypatch.setattr("harness.numerics.error_measurement.verdict_of", fake)
-    with pytest.raises(TamperingError, match="verdict_of: "):
-        trusted.check(quick=True)
-    with pytest.raises(TamperingError, match="process_state: "):
-        trusted.check()
-
-
-def test_more_than_three_changes_are_counted(
-    trusted: Trusted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("add", "sub", "mul", "div", "exp"):
-        monkeypatch.setattr(torch, name, fake)
-    with pytest.raises(TamperingError, match=", and 2 more changes: "):
-        trusted.check()
 
 
 def test_what_the_compiler_replaces_is_no_tampering(
@@ -137,29 +105,13 @@ def make(call: Callable[[], object]) -> None:
 observe = FunctionType(make.__code__, globals() | {"__name__": "harness.run.case"})
 
 
-def open_a_file() -> None:
-    with open(os.devnull):
-        pass
-
-
-def spawn() -> None:
-    with suppress(OSError):
-        os.posix_spawn("/nowhere", ["nowhere"], {})
-
-
-def do_both() -> None:
-    open_a_file()
-    gc.get_objects()
-    open_a_file()
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: os.close(os.open(os.devnull, os.O_RDONLY)), r"opens a file \(open\)"),
-        (spawn, r"starts a process \(posix_spawn\)"),
+        (lambda: open(os.devnull).close(), r"opens a file \(open\)"),
+        (lambda: os.posix_spawn(sys.executable, ["python", "-c", ""], {}), "starts a process"),
         (inspect.stack, r"reads the frames of its callers \(_getframe\)"),
-        (do_both, r"opens a file \(open\) and searches the objects of the process"),
+        (gc.get_objects, r"searches the objects of the process"),
     ],
 )
 def test_what_no_layer_norm_needs_is_named_once(call: Callable[[], object], said: str) -> None:
@@ -177,12 +129,3 @@ def test_what_no_layer_norm_needs_is_named_once(call: Callable[[], object], said
 )
 def test_other_calls_are_allowed(call: Callable[[], object]) -> None:
     observe(call)
-
-
-def test_a_profile_function_that_is_in_use_stays() -> None:
-    sys.setprofile(fake)
-    try:
-        observe(open_a_file)
-        assert sys.getprofile() is fake
-    finally:
-        sys.setprofile(None)

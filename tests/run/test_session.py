@@ -17,7 +17,7 @@ from factories.fake_device import LocalFleet
 from factories.sessions import ROWS, SUBJECTS, Sessions, rows
 
 from harness.records import NotComparableError, Record, Refusal
-from harness.store import Journal, StoreError, read, read_journal
+from harness.store import StoreError, read, read_journal
 
 
 @pytest.fixture
@@ -34,8 +34,7 @@ def test_a_run_has_every_record_on_disk_before_it_is_reported_and_leaves_one_par
     on_disk: list[list[int]] = []
     outcome = mine.run(lambda _: on_disk.append(rows(read_journal(session.journal).records)))
     assert on_disk == [ROWS[:count] for count in ROWS]
-    assert (outcome.path, outcome.left) == (session.out, 0)
-    assert (outcome.measured, outcome.failed) == (5, 0)
+    assert (outcome.path, outcome.measured) == (session.out, 5)
     assert [*session.out.parent.glob("mine*")] == [session.out]
     assert read(session.out) == outcome.results
     assert rows(outcome.results.records) == ROWS
@@ -44,28 +43,11 @@ def test_a_run_has_every_record_on_disk_before_it_is_reported_and_leaves_one_par
 # --- a run that is continued ---------------------------------------------------------------------
 
 
-def extended_and_stopped(mine: Sessions) -> None:
-    mine.run(count=2)
-    mine.stop_after(1, resume=True)
-
-
-def killed_as_its_continuation_starts(mine: Sessions) -> None:
-    results = mine.run().results
-    with Journal(mine.session().journal) as begun:  # one of five records
-        for entry in (*results.runs, *results.environments.values(), results.records[0]):
-            begun.add(entry)
-
-
 def killed_in_its_last_line(mine: Sessions) -> None:
     mine.stop_after(3)
     path = mine.session().journal
     path.write_bytes(path.read_bytes()[:-40])
     mine.subjects.with_name("calls").write_text("1 2\n")  # the third is measured again
-
-
-def killed_before_the_first_line(mine: Sessions) -> None:
-    mine.run()
-    mine.session().journal.touch()
 
 
 class HastyFleet(LocalFleet):
@@ -78,9 +60,7 @@ class HastyFleet(LocalFleet):
 
 def stopped_as_the_time_is_up(mine: Sessions) -> None:
     outcome = mine.run(fleet=HastyFleet(), stop_at=12.5)
-    assert (outcome.left, outcome.measured) == (3, 2)
-    assert outcome.path == mine.session().journal
-    assert not mine.session().out.exists()
+    assert (outcome.left, outcome.path) == (3, mine.session().journal)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +68,6 @@ def stopped_as_the_time_is_up(mine: Sessions) -> None:
     [
         (lambda mine: mine.stop_after(2), 2),
         (lambda mine: mine.run(), 5),
-        (extended_and_stopped, 3),
-        (killed_as_its_continuation_starts, 5),
-        (killed_before_the_first_line, 5),
         (killed_in_its_last_line, 2),
         (stopped_as_the_time_is_up, 2),
     ],
@@ -116,20 +93,16 @@ def test_failures_are_results_and_are_not_retried(mine: Sessions) -> None:
     assert mine.calls == ROWS
 
 
-@pytest.mark.parametrize("is_finished", [True, False])
-def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(
-    mine: Sessions, is_finished: bool
-) -> None:
+def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(mine: Sessions) -> None:
     def fleet_with(**changes: Any) -> LocalFleet:
         fleet = LocalFleet()
         fleet.info = replace(fleet.info, environment=replace(fleet.info.environment, **changes))
         return fleet
 
-    mine.run(count=2) if is_finished else mine.stop_after(2)
+    mine.stop_after(2)
     with pytest.raises(NotComparableError, match="--out"):
         mine.run(resume=True, fleet=fleet_with(cpu="Another CPU"))
     assert mine.calls == [1, 2]
-    assert NotComparableError.exit_code == 4
     assert mine.run(resume=True, fleet=fleet_with(git_commit="f" * 40)).left == 0
 
 
@@ -142,24 +115,7 @@ def test_an_existing_file_is_not_overwritten(mine: Sessions, suffix: str) -> Non
     there.write_text("mine")
     with pytest.raises(Refusal, match="--resume"):
         mine.run()
-    assert there.read_text() == "mine"
-    assert mine.calls == []
-    assert Refusal.exit_code == 2
-
-
-def test_a_folder_that_cannot_be_created_is_refused_before_the_measurement(mine: Sessions) -> None:
-    with pytest.raises(StoreError, match="mine"):
-        mine.run(out=mine.subjects / "mine.parquet")
-    assert mine.calls == []
-
-
-def test_results_that_cannot_be_read_are_refused_and_leave_no_journal(mine: Sessions) -> None:
-    session = mine.session()
-    session.out.write_text("no results")
-    for _ in range(2):  # what the first leaves must not hide the file from the second
-        with pytest.raises(StoreError, match=r"mine\.parquet"):
-            mine.run(resume=True)
-    assert not session.journal.exists()
+    assert (there.read_text(), mine.calls) == ("mine", [])
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -235,13 +191,8 @@ def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
     session = mine.session()
     assert (waiting.returncode, out) == (130, "")
     assert "Traceback" not in err
-    *_, said, how = err.splitlines()
-    assert str(session.journal) in said
-    assert how.startswith("  layernorm-bench run --shape 1x8,2x8,3x8,4x8,5x8 ")
-    assert how.endswith(f" --out {session.out} --resume")
-    kept = read_journal(session.journal)
-    assert (rows(kept.records), kept.runs[0].wall_s) == ([1, 2], None)
-    assert mine.calls == [1, 2]
+    assert err.endswith(f" --out {session.out} --resume\n")
+    assert rows(read_journal(session.journal).records) == mine.calls == [1, 2]
 
 
 def test_the_parent_of_a_run_does_not_import_torch() -> None:

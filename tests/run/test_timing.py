@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from factories.fake_device import ROOMY, FakeDevice, latency_of
 
-from harness.cases import LAYOUTS, make_inputs
+from harness.cases import make_inputs
 from harness.measure import Sampled, TimedCall
 from harness.records import Affine, Allocation, ArmRole, Cache, Case, Clock, Direction, Status
 from harness.run import Judged, model_bytes, result_bytes, time_case, timed_calls_of
@@ -55,31 +54,6 @@ def test_from_one_megabyte_on_a_streamed_copy_is_timed(monkeypatch: pytest.Monke
     assert not is_streamed(layout="transposed")
 
 
-@pytest.mark.parametrize("copy", ["torch copy_", "numpy copyto"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 8), (0, 5), (5, 0)], ids=str)
-def test_a_copy_copies_x_of_any_dtype_and_layout(
-    monkeypatch: pytest.MonkeyPatch, copy: str, dtype: str, layout: str, shape: tuple[int, ...]
-) -> None:
-    made: list[torch.Tensor] = []
-    empty_like = torch.empty_like
-
-    def watched(tensor: torch.Tensor) -> torch.Tensor:
-        made.append(empty_like(tensor))
-        return made[-1]
-
-    monkeypatch.setattr(torch, "empty_like", watched)
-    case = Case(implementation="native", shape=shape, dtype=dtype, layout=layout)
-    (x, *_) = tensors = make_inputs(case).tensors
-    (found,) = (timed for timed in timed_calls_of(NATIVE.function, case) if timed.name == copy)
-    found.prepare(tensors)()
-    (out,) = made
-    if copy == "numpy copyto" and x.is_neg():  # numpy copies what lies in memory
-        x = torch._neg_view(x)
-    assert torch.equal(out.view(x.dtype), x)
-
-
 @pytest.mark.parametrize(
     ("change", "moved", "results"),
     [
@@ -88,11 +62,8 @@ def test_a_copy_copies_x_of_any_dtype_and_layout(
         ({"direction": Direction.BACKWARD}, 3 * X + 3 * WIDTH, X + 2 * WIDTH),
         # both, with y written between them
         ({"direction": Direction.FORWARD_BACKWARD}, 5 * X + 5 * WIDTH, 2 * X + 2 * WIDTH),
-        ({"affine": Affine.WEIGHT}, 2 * X + WIDTH, X),
         ({"affine": Affine.BIAS}, 2 * X + WIDTH, X),
-        ({"affine": Affine.NONE}, 2 * X, X),
         ({"dtype": "bfloat16"}, X + 2 * WIDTH, X // 2),  # the parameters stay float32
-        ({"shape": (0, 5)}, 2 * 4 * 5, 0),
         ({"shape": (5, 0)}, 0, 0),
     ],
 )
@@ -147,8 +118,6 @@ def test_a_call_with_a_long_launch_is_replayed_with_the_reference(
     assert "replayed copy" not in dict(device.sampled)
     assert [arm.name for arm in latency.arms] == ["subject", "reference", "copy"]
     assert latency.per_call_s.value == pytest.approx(4e-6)
-    assert latency.replay_s is not None
-    assert latency.replay_s.value == pytest.approx(3e-6)
     assert latency.replay_ratio is not None
     assert latency.replay_ratio.value == pytest.approx(1.5)
     assert [warning.kind for warning in sampled.warnings] == warnings
@@ -158,19 +127,16 @@ def test_a_call_with_a_long_launch_is_replayed_with_the_reference(
 @pytest.mark.parametrize(
     ("device", "is_tried"),
     [
-        (GPU(by_name, launch_s=None), False),
         (GPU(by_name, launch_s=1.9e-6), False),
-        (GPU(by_name, launch_s=9e-6, replays=False), False),  # the call cannot be recorded
         (GPU(lambda name, _: 0.0 if "replayed" in name else TIMES_S[name], launch_s=9e-6), True),
     ],
-    ids=["no launch", "short launch", "not recorded", "the clock stands still in the replay"],
+    ids=["short launch", "the clock stands still in the replay"],
 )
 def test_a_call_with_a_short_launch_or_a_failed_replay_has_its_latency_alone(
     timed: Callable[..., Sampled], device: FakeDevice, is_tried: bool
 ) -> None:
     latency = latency_of(timed(device))
     assert (latency.replay_s, latency.replay_ratio) == (None, None)
-    assert latency.launch_s == pytest.approx(device.launch_s) or device.launch_s is None
     assert latency.per_call_s.value == pytest.approx(4e-6)
     assert ("replayed subject" in dict(device.sampled)) is is_tried
 
@@ -179,9 +145,7 @@ def test_a_latency_is_compared_with_a_copy_of_the_bytes_of_the_case(
     timed: Callable[..., Sampled],
 ) -> None:
     latency = latency_of(timed(FakeDevice(by_name)))
-    assert latency.model_bytes == 2 * X + 2 * WIDTH
     # a copy of x takes 1 us, the subject 4
     assert latency.ceiling_ratio == pytest.approx((2 * X + 2 * WIDTH) / (2 * X) / 4)
-    empty = replace(CASE, shape=(0, 5))
-    latency = latency_of(timed(FakeDevice(by_name), empty))
-    assert (latency.ceiling_ratio, latency.is_valid) == (None, True)
+    latency = latency_of(timed(FakeDevice(by_name), replace(CASE, shape=(0, 5))))
+    assert latency.ceiling_ratio is None
