@@ -190,7 +190,9 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
 
     def run(self, jobs: Sequence[Job], timeout_s: float, stop_at: float = 0.0) -> Iterator[Record]:
         self.asked.append(list(jobs))
-        for job in self.asked[-1]:
-            ratio = self.ratio_of.get(job.case.id)
-            answer = failed(job.case) if ratio is None else make_record(job.case, (ratio,))
-            yield replace(answer, environment=self.environment.fingerprint)
+        return map(self.answer, self.asked[-1])
+
+    def answer(self, job: Job) -> Record:
+        ratio = self.ratio_of.get(job.case.id)
+        answer = failed(job.case) if ratio is None else make_record(job.case, (ratio,))
+        return replace(answer, environment=self.environment.fingerprint)
