@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from factories.commanding import call
-from factories.compared_runs import make_case, make_record, with_memory
+from factories.compared_runs import ELSEWHERE, make_case, make_record, with_memory
 from factories.golden import assert_golden
 from factories.histories import (
-    ANOTHER,
     history_of,
     results_of_commit,
     runs_of,
@@ -72,7 +71,7 @@ STATUSES = [
     results_of_commit(number, make_record(CASE, (0.7,), status=status))
     for number, status in enumerate((Status.OK, Status.OK, Status.WRONG))
 ]
-MOVED = [*runs_of(CASE, wavy((0.7, 4))), *runs_of(CASE, wavy((0.9, 5)), environment=ANOTHER)]
+MOVED = [*runs_of(CASE, wavy((0.7, 4))), *runs_of(CASE, wavy((0.9, 5)), environment=ELSEWHERE)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_trends_are_printed_as_in_the_golden_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = runs_of(CASE, wavy((0.7, 10), (0.74, 10)))
-    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ANOTHER, first=20)
+    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ELSEWHERE, first=20)
     stored_history(Path("results/history"), *runs, *few)
     texts = [call("history", "results/history").stdout]
     monkeypatch.setitem(sys.modules, "ruptures", None)  # it is not installed

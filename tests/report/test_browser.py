@@ -292,9 +292,9 @@ def test_comparisons_filter_by_a_column(
 def test_arrow_keys_move_through_the_dots_and_show_the_command(tab: Page) -> None:
     tab.focus("#picture")
     tab.keyboard.press("End")
-    last = tab.locator("#pointed").inner_text()
+    last = tab.locator("#pointed-case").inner_text()
     tab.keyboard.press("ArrowLeft")
-    expect(tab.locator("#pointed")).not_to_have_text(last)
+    expect(tab.locator("#pointed-case")).not_to_have_text(last)
     expect(tab.locator("#pointed-case")).to_contain_text("layernorm-bench run -i ")
     tab.keyboard.press("Escape")
     expect(tab.locator("#pointed-case")).to_be_empty()

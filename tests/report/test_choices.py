@@ -14,7 +14,6 @@ import pytest
 import torch
 from factories.choice_records import (
     LARGE,
-    OTHER_MACHINE,
     SHAPES,
     SMALL,
     call,
@@ -26,6 +25,7 @@ from factories.choice_records import (
     with_latency,
     workload_choices,
 )
+from factories.compared_runs import ELSEWHERE
 from factories.golden import assert_golden
 
 from harness.records import (
@@ -102,7 +102,7 @@ CHOICES: dict[str, Sequence[Record]] = {
         with_latency(record, reference="another")
         for record in (*timed("one", 1.0), *timed("two", 2.0))
     ],
-    "two machines": [NATIVE, ran("native", 1.0, environment=OTHER_MACHINE.fingerprint)],
+    "two machines": [NATIVE, ran("native", 1.0, environment=ELSEWHERE.fingerprint)],
 }
 AT_MOST_2_ULP = {
     "less accurate than required": [

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.choice_records import SHAPES, failed, ran, results_of, timed, vacuous
-from factories.compared_runs import make_case, make_record, with_memory
+from factories.choice_records import SHAPES, failed, ran, timed, vacuous
+from factories.compared_runs import make_case, make_record, results_of, with_memory
 from factories.golden import assert_golden
 from factories.histories import URL, commit_of, history_of, runs_of, wavy
 from factories.results_factory import make_cases, make_environment, make_run
@@ -111,7 +111,7 @@ RUN = [
 
 
 def test_a_page_reads_as_in_the_golden_file() -> None:
-    page = build_page([results_of(RUN)], files=["results/run.parquet"])
+    page = build_page([results_of(*RUN)], files=["results/run.parquet"])
     head = page.partition("<main")[0].partition("<body")[2]
     shown = sections_of(page)
     shown.pop("terms")
@@ -129,7 +129,7 @@ def test_every_section_is_in_the_navigation_and_says_so_if_it_has_no_data() -> N
 
 
 def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
-    table = tables_of([results_of(RUN)])["speed-cpu-forward"]
+    table = tables_of([results_of(*RUN)])["speed-cpu-forward"]
     heats = {row[0].text: row[2].heat for row in table.rows if row[1].text == "float32"}
     wanted = {"native": 0, "twice": 0.5, "half": -0.5, "tenth": -1}
     assert {name: heats[name] for name in wanted} == wanted
@@ -137,7 +137,7 @@ def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
 
 @pytest.mark.parametrize(("name", "symbol"), [("again", ""), ("near", "≈"), ("off", "✕")])
 def test_a_figure_marks_what_is_incorrect(name: str, symbol: str) -> None:
-    drawing = drawings_of([results_of(RUN)])["speed-cpu-backward"].draw
+    drawing = drawings_of([results_of(*RUN)])["speed-cpu-backward"].draw
     assert f">2.00{' ' if symbol else ''}{symbol}<" in file_of(drawing, "svg").decode()
 
 
@@ -174,7 +174,7 @@ def test_a_history_shows_each_change_with_a_link_to_its_commit() -> None:
 def test_a_regression_against_a_baseline_is_named() -> None:
     before = [make_record(make_case(name)) for name in ("native", "two_pass")]
     leaking = with_memory(before[1], peak_extra_bytes=1 << 40)
-    runs = [results_of(records) for records in (before, [before[0], leaking])]
+    runs = [results_of(*records) for records in (before, [before[0], leaking])]
     comparison = compare_as_stored(*runs, ("base.parquet", "run.parquet"))
     section = text_of(sections_of(build_page(runs[1:], comparison=comparison))["gate_verdicts"])
     assert "1 case got worse." in section

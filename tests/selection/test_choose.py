@@ -5,15 +5,14 @@ from math import inf, nan
 
 import pytest
 from factories.choice_records import (
-    OTHER_MACHINE,
     choice_among,
     choices_among,
     failed,
     ran,
-    results_of,
     vacuous,
     with_latency,
 )
+from factories.compared_runs import ELSEWHERE, results_of
 from factories.results_factory import make_run
 
 from harness.records import (
@@ -37,7 +36,7 @@ from harness.store import Results
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 BOTH = [NATIVE, QUICK]
-ELSEWHERE = {"shape": (16, 512)}
+OTHER_SHAPE = {"shape": (16, 512)}
 OTHER = "pytest-benchmark:perf_counter"
 
 
@@ -71,7 +70,7 @@ def test_each_shape_dtype_device_direction_and_setting_is_a_scenario() -> None:
 
 
 def test_each_machine_has_its_own_choice() -> None:
-    there = OTHER_MACHINE.fingerprint
+    there = ELSEWHERE.fingerprint
     others = [ran("native", 1.0, environment=there), ran("slow", 2.0, environment=there)]
     found = choices_among(NATIVE, QUICK, *others)
     assert [label_of(choice) for choice in found.choices] == ["quick", "native"]
@@ -82,7 +81,7 @@ def test_each_machine_has_its_own_choice() -> None:
     ("later", "best"), [(ran("quick", 2.0), "native"), (imported(QUICK, 1.0), "quick")]
 )
 def test_of_a_case_in_two_files_the_later_of_its_timer_counts(later: Record, best: str) -> None:
-    (choice,) = choose([results_of(BOTH), results_of([later])]).choices
+    (choice,) = choose([results_of(*BOTH), results_of(later)]).choices
     assert label_of(choice) == best
 
 
@@ -99,14 +98,14 @@ def test_what_limits_a_choice_is_noted(
     records: list[Record], run: dict[str, object], note: str | None
 ) -> None:
     runs = (make_run(**({"planned": len(records)} | run)),)
-    notes = choose([replace(results_of(records), runs=runs)]).notes
+    notes = choose([replace(results_of(*records), runs=runs)]).notes
     assert len(notes) == (note is not None)
     assert note is None or note in notes[0]
 
 
 def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
-    held = ran("native", distribution="offset_1e4", condition=1e4, **ELSEWHERE)
-    records = [*BOTH, held, vacuous("quick", **ELSEWHERE)]
+    held = ran("native", distribution="offset_1e4", condition=1e4, **OTHER_SHAPE)
+    records = [*BOTH, held, vacuous("quick", **OTHER_SHAPE)]
     (choice,) = choices_among(*records, wanted={"shape": [(64, 768)]}).choices
     assert label_of(choice) == "native"
 
@@ -136,7 +135,7 @@ def test_a_run_without_a_valid_time_is_refused(message: str, records: list[Recor
 
 def test_a_scenario_without_times_or_without_results_has_no_best() -> None:
     crashed = failed("native", Status.CRASHED, shape=(8, 8))
-    found = choices_among(NATIVE, crashed, ran("native", **ELSEWHERE))
+    found = choices_among(NATIVE, crashed, ran("native", **OTHER_SHAPE))
     assert [choice.best is None for choice in found.choices] == [False, True]
     assert [scenario.case.shape for scenario in found.untimed] == [(16, 512)]
 
@@ -172,21 +171,21 @@ OF_ITS_OWN = [ran(name, distribution="offset_1e4") for name in ("native", "quick
         (None, [*BOTH, vacuous("native"), vacuous("quick")]),
         (None, [*BOTH, *(failed(one, Status.UNSUPPORTED, seed=1) for one in ("native", "quick"))]),
         # evidence: records of another shape, if its own distributions do not include it
-        ("out_of_guarantee", [*BOTH, *lost(**ELSEWHERE)]),
-        (None, [*BOTH, *OF_ITS_OWN, *lost(**ELSEWHERE)]),
+        ("out_of_guarantee", [*BOTH, *lost(**OTHER_SHAPE)]),
+        (None, [*BOTH, *OF_ITS_OWN, *lost(**OTHER_SHAPE)]),
         # a forward is evidence for training, and training is none for a forward
         (
             "out_of_guarantee",
-            [ran("native", 1.0, **TRAINING), ran("quick", 0.5, **TRAINING), *lost(**ELSEWHERE)],
+            [ran("native", 1.0, **TRAINING), ran("quick", 0.5, **TRAINING), *lost(**OTHER_SHAPE)],
         ),
-        (None, [*BOTH, *lost(direction=Direction.BACKWARD, **ELSEWHERE)]),
+        (None, [*BOTH, *lost(direction=Direction.BACKWARD, **OTHER_SHAPE)]),
         # another dtype, device or layout is none
         *(
-            (None, [*BOTH, *lost(**ELSEWHERE, **{axis: value})])
+            (None, [*BOTH, *lost(**OTHER_SHAPE, **{axis: value})])
             for axis, value in (("dtype", "float64"), ("device", "cuda"), ("layout", "padded"))
         ),
         # where compiled code was not tried, its eager form is evidence
-        ("out_of_guarantee", [NATIVE, ran("quick", 0.5, mode=Mode.COMPILED), *lost(**ELSEWHERE)]),
+        ("out_of_guarantee", [NATIVE, ran("quick", 0.5, mode=Mode.COMPILED), *lost(**OTHER_SHAPE)]),
         # times
         ("untimed", [NATIVE, ran("quick")]),
         ("invalid_time", [NATIVE, ran("quick", 0.1, is_valid=False)]),

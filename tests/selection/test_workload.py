@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from factories.choice_records import (
     LARGE,
-    OTHER_MACHINE,
     SMALL,
     call,
     choices_among,
@@ -17,6 +16,7 @@ from factories.choice_records import (
     workload_choice,
     workload_choices,
 )
+from factories.compared_runs import ELSEWHERE
 
 from harness.cases import expand, load_preset
 from harness.records import Direction, NotComparableError, Record, Refusal, Status
@@ -136,7 +136,7 @@ def test_a_call_that_the_run_does_not_hold_is_missing(absent: Call) -> None:
 
 
 def test_each_device_and_machine_has_its_own_choice() -> None:
-    there = ran("native", 1.0, shape=SMALL, environment=OTHER_MACHINE.fingerprint)
+    there = ran("native", 1.0, shape=SMALL, environment=ELSEWHERE.fingerprint)
     found = workload_choices([call(SMALL)], *NATIVE, ON_CUDA, there)
     assert [choice.device for choice in found] == ["cpu", "cuda", "cpu"]
 
