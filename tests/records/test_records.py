@@ -60,7 +60,6 @@ def test_every_field_of_a_case_shows_in_its_id() -> None:
     [
         ((2, 3, 5), 1, (5,), 6, 5),
         ((2, 3, 5), 2, (3, 5), 2, 15),
-        ((3, 0), 1, (0,), 3, 0),
     ],
 )
 def test_rows_share_a_mean_over_the_normalised_axes(
@@ -95,7 +94,7 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
         ({}, "dx", 3.0),
         ({"scaled_max_ulp": 1.0}, "y", 2.0),
         ({"scaled_max_ulp": nan}, "dx", inf),
-        ({"scaled_max_ulp": 1.0, "unexpected_nonfinite": 1}, "dx", inf),
+        ({"unexpected_nonfinite": 1}, "dx", inf),
     ],
 )
 def test_the_worst_output_has_the_largest_scaled_error(

@@ -39,12 +39,10 @@ from implementations import contract
         (seconds_text, 2.5e-6, "2.5 µs"),
         (seconds_text, 999.9e-9, "1 µs"),
         (seconds_text, 119.6, "2 min 0 s"),
-        (seconds_text, 3e-11, "0.03 ns"),
         (bytes_text, 1536, "1.5 KiB"),
         (ulp_text, 0.5, "0.5 ulp"),
         (ulp_text, nan, "not finite"),
         (percent_text, 0.00314, "0.31 %"),
-        (percent_text, -12.5, "-1,250 %"),
         (shape_text, (64, 768), "64x768"),
         (speed_text, 12.34, "12.3x"),
         (speed_text, 0.0123456, "0.0123x"),
@@ -69,7 +67,6 @@ def test_one_is_singular() -> None:
 
 def test_harness_and_implementations_name_an_extra_alike() -> None:
     assert install_extra("ray") == contract.install_extra("ray")
-    assert "pip install -e '.[ray]'" in install_extra("ray")
 
 
 # --- metrics -------------------------------------------------------------------------------------

@@ -122,7 +122,6 @@ def test_only_suspects_are_timed_again_each_time_in_a_fresh_process() -> None:
     ("script", "fresh", "kind", "metric", "fact"),
     [
         (partial(right, ratio=0.5), None, "faster", "latency", "50 % faster"),
-        (partial(right, ratio=0.5, status=Status.INACCURATE), None, "faster", "latency", "50 %"),
         (partial(right, ratio=1.2), right, "inconclusive", "latency", "20 % slower"),
         (partial(right, ratio=1.5), fallen, "inconclusive", "latency", "only 0 of 5 processes"),
         (partial(fallen, is_fallen=is_in_turn), None, "inconclusive", "latency", "it fell"),

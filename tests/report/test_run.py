@@ -18,7 +18,6 @@ from harness.records import (
     Case,
     Direction,
     MeasurementWarning,
-    Mode,
     Record,
     Status,
     WarningKind,
@@ -126,7 +125,6 @@ VERIFY = "verify one_pass --dtype float32 --direction"
         (off(parameters="nan_bias"), f"{VERIFY} forward"),  # explain takes other parameters
         (replace(off(), errors=None), f"{VERIFY} forward"),  # such as a y of another shape
         (replace(off(), warnings=(CACHED,)), f"{VERIFY} forward"),
-        (off(mode=Mode.COMPILED), "run -i one_pass --mode compiled"),  # nothing else compiles
         (ended(Status.CRASHED), "run -i one_pass"),
         (ended(Status.OUT_OF_MEMORY), "report"),
     ],

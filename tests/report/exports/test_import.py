@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +98,6 @@ def test_rounds_are_kept_and_consecutive_rounds_are_an_epoch() -> None:
     assert time.value == pytest.approx(sorted(SAMPLES)[14], rel=0.02)
     assert arm.epochs == tuple(place * 12 // 30 for place in range(30))
     assert (arm.calls_per_sample, arm.wall_s, arm.cpu_s) == (3, tuple(SAMPLES), None)
-
-
-def test_one_round_has_an_infinite_interval() -> None:
-    latency = latency_of(benchmark_of(samples=[2e-5]))
-    assert (latency.per_call_s.low, latency.per_call_s.high) == (0.0, inf)
-    assert not latency.converged
 
 
 # --- bad input -----------------------------------------------------------------------------------
