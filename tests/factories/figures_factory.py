@@ -39,8 +39,6 @@ CONDITIONS = {
     "normal": 1.0,
     "uniform": 2.0,
     **{f"offset_1e{exponent}": 10.0**exponent for exponent in range(1, 7)},
-    "outlier": 1.05,
-    "ramp_offset": 3464.0,
     "constant": inf,
 }
 

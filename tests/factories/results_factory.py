@@ -96,7 +96,7 @@ def make_results(
     devices: Sequence[str] = ("cpu", "cuda"),
     dtypes: Sequence[str] = tuple(ITEM_BYTES),
 ) -> Results:
-    """Return ``count`` records, of every status if there are 400 or more.
+    """Return ``count`` records, of all statuses but one if there are 1000 or more.
 
     Args:
         count: how many; the first of the sweep if that covers its speed grid, else spread evenly;

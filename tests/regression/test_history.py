@@ -41,7 +41,6 @@ def series(runs: Sequence[Results], metric: str = "speed") -> tuple[Series, ...]
         (wavy((0.7, 4), (0.9, 4)), [4]),
         (wavy((0.7, 10), (0.703, 10)), []),
         (wavy((0.74, 10), (0.7, 10), (0.8, 10)), [10, 20]),
-        ([0.7], []),
     ],
 )
 def test_a_series_changes_where_two_runs_or_more_leave_its_level(

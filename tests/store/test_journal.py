@@ -87,8 +87,7 @@ def test_a_torn_last_line_is_skipped_and_replaced_by_the_next(
 @pytest.mark.parametrize(
     "damage",
     [
-        *(TORN, b"", b"[]", b"{}", b"3", b"null", b"\xff\xfe\x00", b'{"Something": {}}'),
-        *(b'{"Record": {}}', b'{"Record": null}', b'{"Record": 3}', b'{"Record": {}, "Run": {}}'),
+        *(TORN, b"", b"[]", b"3", b"\xff\xfe\x00", b'{"Something": {}}', b'{"Record": {}}'),
         *(
             json.dumps({"Record": to_plain(BARE) | {field: None}}).encode()
             for field in ("case", "environment", "status")  # where there must be a value
