@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,17 +12,14 @@ from factories.checked_runs import BASELINE, ONE, THREE, TWO, counts, gate, run_
 from factories.commanding import call
 from factories.compared_runs import (
     ELSEWHERE,
-    HERE,
     STEADY,
     ScriptedFleet,
-    make_case,
     make_record,
     results_of,
 )
 from factories.histories import runs_of, stored_history
 
-from harness.records import Environment, Status
-from harness.report import LIMIT_BYTES
+from harness.records import Status
 from harness.store import read, write
 
 pytestmark = pytest.mark.usefixtures("install")  # timing fails the test
@@ -39,7 +35,6 @@ WRONG = make_record(ONE, STEADY, status=Status.WRONG, reason="y is 99 ulp off")
         (1.2, {}, 5, 0, "inconclusive"),  # it crashes
         (0.7, {TWO.id: 0.7}, 5, 0, "faster"),
     ],
-    ids=["unchanged", "slower", "by chance", "crashes", "faster"],
 )
 def test_a_suspect_is_timed_in_five_fresh_processes_or_until_one_refutes_it(
     install: Any, first: float, again: dict[str, float], processes: int, code: int, kind: str
@@ -51,36 +46,15 @@ def test_a_suspect_is_timed_in_five_fresh_processes_or_until_one_refutes_it(
     expected = {"3 unchanged"} if kind == "unchanged" else {f"1 {kind}", "2 unchanged"}
     assert set(counts(result).split(", ")) == expected
     assert [[job.case for job in jobs] for jobs in machine.asked] == [[TWO]] * processes
-    assert len(result.stderr.splitlines()) == processes  # progress
 
 
-def test_fresh_processes_take_the_suspects_in_different_orders(install: Any) -> None:
-    cases = [make_case(rows=rows) for rows in range(1, 7)]
-    before = results_of(*(make_record(case, STEADY) for case in cases))
-    store(results_of(*(make_record(case, (1.2,)) for case in cases)), before)
-    machine = install(ScriptedFleet(ratio_of={case.id: 1.2 for case in cases}))
-    assert gate().exit_code == 1
-    assert len({tuple(job.case.id for job in jobs) for jobs in machine.asked}) == 5
-
-
-@pytest.mark.parametrize(
-    ("here", "measured_on", "fact"),
-    [
-        (HERE, ELSEWHERE, "another machine"),
-        (replace(HERE, git_commit="fedcba9876543210"), HERE, "fedcba987654"),
-    ],
-    ids=["another machine", "another commit"],
-)
-def test_a_run_of_another_machine_or_commit_cannot_be_confirmed_here(
-    install: Any, here: Environment, measured_on: Environment, fact: str
-) -> None:
-    cases = (ONE, TWO, THREE)
-    baseline = results_of(*(make_record(case, STEADY, environment=measured_on) for case in cases))
-    store(run_of(1.0, 1.2, 1.0, environment=measured_on), baseline)
-    machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}, environment=here))
+def test_a_run_of_another_machine_cannot_be_confirmed_here(install: Any) -> None:
+    records = (make_record(case, STEADY, environment=ELSEWHERE) for case in (ONE, TWO, THREE))
+    store(run_of(1.0, 1.2, 1.0, environment=ELSEWHERE), results_of(*records))
+    machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}))
     result = gate()
     assert result.exit_code == 0
-    assert fact in result.stdout
+    assert "another machine" in result.stdout
     assert machine.asked == []
 
 
@@ -117,19 +91,6 @@ def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install:
     assert "2 of 2" in result.stdout  # steady cases
     assert machine.starts == 10
     assert gate().exit_code == 0
-
-
-def test_an_interrupted_recording_prints_how_to_continue(
-    install: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    write(run_of(1.0), Path("run.parquet"))
-    monkeypatch.setattr(install(ScriptedFleet(ratio_of={})), "run", interrupted)
-    result = gate("--record-baseline")
-    assert result.exit_code == 130
-    assert "interrupted; continue with" in result.stderr
 
 
 # --- outputs for CI ------------------------------------------------------------------------------
@@ -172,7 +133,6 @@ def test_both_files_are_written_whether_the_gate_passes_or_fails(
     assert found.exit_code == code
     assert totals("failures") == str(code)
     assert Path("new/summary.md").read_text().startswith(f"## layernorm-bench: {mark}")
-    assert found.stdout.startswith("run.parquet against base.parquet\n1 case: 1 ")
     assert "::" not in found.stdout
 
 
@@ -182,34 +142,17 @@ def test_a_summary_is_appended_to_githubs_file_and_replaces_any_other(github: Pa
     gate(*OUTPUTS)
     assert STALE not in Path("new/summary.md").read_text()
     gate("--summary", str(github))
-    gate("--summary", f"./{github}")  # however it is spelled
     text = github.read_text()
     assert text.startswith("built\n## layernorm-bench: ❌")
-    assert text.count("## layernorm-bench: ") == 2
 
 
-@pytest.mark.usefixtures("_stale")
-def test_the_limit_includes_what_githubs_file_holds(github: Path) -> None:
-    github.write_text("x" * (LIMIT_BYTES - 100))
-    found = gate("--summary", str(github))
-    assert found.exit_code == 1
-    assert github.stat().st_size == LIMIT_BYTES - 100
-    assert f"has no room for a summary, with {LIMIT_BYTES - 100} bytes" in found.stderr
-
-
-@pytest.mark.usefixtures("_stale")
-def test_annotations_are_printed_in_a_github_job_beside_the_json(
-    github: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("github", "_stale")
+def test_annotations_are_printed_in_a_github_job_beside_the_json() -> None:
     annotation = f"::error title=regressed%3A {ONE.id}::"
     assert annotation in gate().stdout
     found = gate("--json")
     assert annotation in found.stderr
-    plain = json.loads(found.stdout)
-    assert (plain["failed"], plain["changes"][0]["kind"]) == (True, "regressed")
-    monkeypatch.setenv("GITHUB_ACTIONS", "false")
-    assert "::error" not in gate().stdout
-    assert not github.exists()
+    assert json.loads(found.stdout)["failed"]
 
 
 @pytest.mark.usefixtures("github", "_stale")
@@ -220,7 +163,6 @@ def test_a_refusal_is_in_every_output() -> None:
     assert totals("errors") == "1"
     assert Path("new/summary.md").read_text().startswith("## layernorm-bench: ❌ nothing was comp")
     assert found.stdout.startswith("::error title=layernorm-bench%3A nothing was compared::base.")
-    assert found.stderr.startswith("layernorm-bench: base.parquet: no such file")
 
 
 @pytest.mark.usefixtures("_stale")

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 from factories.choice_records import ran
-from factories.commanding import answer, call, complaint, write_journal
+from factories.commanding import answer, call, write_journal
 from factories.compared_runs import STEADY, failed, make_case, make_record, results_of
-from factories.histories import results_of_commit, runs_of, stored_history
+from factories.histories import runs_of, stored_history
 from factories.results_factory import make_results
 
 from harness.records import Status
@@ -39,25 +39,12 @@ def _exported() -> None:
 
 
 @pytest.mark.usefixtures("_exported")
-@pytest.mark.parametrize("form", ["csv", "summary"])
-def test_a_run_is_exported_to_a_new_file_or_replaces_one(form: str) -> None:
-    found = call("export", "run.parquet", "--format", form)
+def test_a_run_is_exported_to_a_new_file_or_replaces_one() -> None:
+    found = call("export", "run.parquet", "--format", "csv")
     assert (found.exit_code, found.stderr) == (0, "")
-    out = Path("folder/out")
-    for before in ("", "something longer\n" * 1000):
-        out.parent.mkdir(exist_ok=True)
-        out.write_text(before)
-        quiet = call("export", "run.parquet", "--format", form, "--out", str(out))
-        assert (quiet.exit_code, quiet.output) == (0, "")
-        assert out.read_text() == found.stdout
-
-
-@pytest.mark.usefixtures("_exported")
-def test_a_summary_is_appended_to_githubs_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(Path.cwd() / "summary.md"))
-    Path("summary.md").write_text("built")
-    call("export", "run.parquet", "--format", "summary", "--out", "summary.md")
-    assert Path("summary.md").read_text().startswith("built\n## layernorm-bench: ")
+    for _ in range(2):
+        call("export", "run.parquet", "--format", "csv", "--out", "folder/out")
+        assert Path("folder/out").read_text() == found.stdout
 
 
 @pytest.mark.usefixtures("_exported")
@@ -67,7 +54,6 @@ def test_a_figure_of_the_page_is_exported() -> None:
     assert ElementTree.fromstring(drawn.encode()).tag.endswith("svg")
     assert "var(--" not in drawn  # a file of its own has no style sheet
     assert "two_pass" in drawn
-    assert call(*arguments, "svg").stdout == drawn
     call(*arguments, "png", "--out", "picture.png")
     assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
 
@@ -82,16 +68,6 @@ def test_the_json_of_a_history_has_each_series_with_its_changes() -> None:
     (series,) = found["series"]
     assert len(found["runs"]) == len(series["points"]) == 12
     assert [change["is_worse"] for change in series["changes"]] == [True]
-
-
-def test_too_many_records_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [make_case(name) for name in ("c_recentred", "two_pass", "one_pass")]
-    runs = [results_of_commit(n, *map(make_record, cases, [(0.7,)] * 3)) for n in range(5)]
-    stored_history(Path("runs"), *runs)
-    monkeypatch.setattr("harness.regression.history._MOST_RECORDS", 14)
-    assert "15 records of 5 runs are too many" in complaint("history", "runs")
-    for options in (("--case", "one_pass"), ("--last", "3"), ("--worst", "3")):
-        assert answer("history", "runs", *options)["series"]
 
 
 # --- merge ---------------------------------------------------------------------------------------
@@ -111,9 +87,6 @@ def test_shards_become_one_file_that_a_run_continues() -> None:
     outcome = answer("merge", shards[0], shards[2], "--out", "most.parquet")
     assert (outcome["missing"], outcome["unfinished"]) == (0, [])
     assert len(answer("run", *SWEEP, "--out", "most.parquet", "--resume")["cases"]) == 8
-    # the cases of the second shard, measured again
-    line = complaint("merge", "most.parquet", shards[1], "--out", "whole.parquet")
-    assert "with different results" in line
     text = call("merge", *shards, "--out", "whole.parquet").stdout
     assert text == "results: whole.parquet, 8 cases in 1 environment\n"
     assert call("export", "whole.parquet", "--format", "csv").stdout.count("\n") == 9

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isinf
 
+from factories.compared_runs import HERE, results_of
 from factories.figures_factory import make_errors, make_latency, make_memory
-from factories.results_factory import make_environment, make_run
-from harness.records import Case, Errors, Estimate, Mode, Record, Status
+from harness.records import Case, Estimate, Mode, Record, Status
 from harness.selection import (
     Call,
     Choice,
@@ -21,28 +21,13 @@ from harness.selection import (
     choose_for_workload,
     scaled,
 )
-from harness.store import Results
 
-HERE = make_environment()
-OTHER_MACHINE = make_environment(cpu="Another CPU")
 SHAPE = (64, 768)
 SHAPES = ((4, 8), (64, 128), (512, 1024))
 
 
 def case_of(name: str, **axes: object) -> Case:
     return Case(implementation=name, **({"shape": SHAPE} | axes))  # type: ignore[arg-type]
-
-
-def errors_of(error_ulp: float, condition: float = 1.0, lost: float = 1e-7) -> Errors:
-    """Errors of y alone; ``lost`` is the share of its norm."""
-    errors = make_errors(case_of("two_pass"))
-    output = replace(
-        errors.outputs[0],
-        unexpected_nonfinite=7 if isinf(error_ulp) else 0,
-        scaled_max_ulp=error_ulp,
-        normwise_ratio=lost,
-    )
-    return replace(errors, outputs=(output,), condition_max_ratio=condition)
 
 
 def ran(
@@ -64,7 +49,8 @@ def ran(
 ) -> Record:
     """A record of a case that ran; ``ratio`` is its time over that of native, None if untimed.
 
-    Its interval is ``spread`` of it either way, or ``interval``.
+    Its interval is ``spread`` of it either way, or ``interval``. It has errors of y alone, and
+    ``lost`` is the share of its norm.
     """
     case = case_of(name, **axes)
     latency = None
@@ -81,13 +67,19 @@ def ran(
             is_valid=is_valid,
             processes=processes,
         )
+    output = replace(
+        make_errors(case).outputs[0],
+        unexpected_nonfinite=7 if isinf(error_ulp) else 0,
+        scaled_max_ulp=error_ulp,
+        normwise_ratio=lost,
+    )
     memory = replace(make_memory(case), peak_extra_bytes=peak_bytes or 0)
     return Record(
         case=case,
         environment=environment,
         status=status,
         reason=reason,
-        errors=errors_of(error_ulp, condition, lost),
+        errors=replace(make_errors(case), outputs=(output,), condition_max_ratio=condition),
         latency=latency,
         memory=None if peak_bytes is None else memory,
     )
@@ -126,15 +118,6 @@ def vacuous(name: str, condition: float = 1e4, *, lost: float = 1.0, **axes: obj
     )
 
 
-def results_of(records: Sequence[Record]) -> Results:
-    """A whole run: as many cases as were planned."""
-    return Results(
-        records=tuple(records),
-        runs=(make_run(planned=len(records)),),
-        environments={where.fingerprint: where for where in (HERE, OTHER_MACHINE)},
-    )
-
-
 def choices_among(
     *records: Record,
     wanted: Wanted | None = None,
@@ -142,7 +125,7 @@ def choices_among(
 ) -> Choices:
     """Choose among records; unless the test says otherwise, of inputs of any condition number."""
     required = requirements or Requirements(max_condition=inf)
-    return choose([results_of(records)], wanted, required)
+    return choose([results_of(*records)], wanted, required)
 
 
 def choice_among(*records: Record, requirements: Requirements | None = None) -> Choice:

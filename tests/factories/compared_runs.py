@@ -9,15 +9,13 @@ from itertools import product
 from statistics import median
 from typing import Any
 
+from factories import figures_factory
 from factories.figures_factory import make_errors, make_memory
 from factories.results_factory import make_environment, make_run
 from harness.records import (
-    Allocation,
     Arm,
     ArmRole,
-    Cache,
     Case,
-    Clock,
     Direction,
     Environment,
     Estimate,
@@ -52,37 +50,22 @@ def make_latency(ratios: Sequence[float] = (1.0,), **changes: Any) -> Latency:
     """Return a latency with the given ratio to native in each of its processes."""
     epochs = tuple(range(EPOCHS * len(ratios)))
     of_epoch = tuple(ratio for ratio in ratios for _ in range(EPOCHS))
-    latency = Latency(
-        clock=Clock.THREAD_CPU,
-        cache=Cache.WARM,
-        allocation=Allocation.STEADY,
-        per_call_s=Estimate(value=1e-4, low=1e-4, high=1e-4),
-        reference="native",
-        reference_ratio=Estimate(value=median(ratios), low=min(ratios), high=max(ratios)),
-        ceiling_ratio=0.5,
-        model_bytes=1000,
-        converged=True,
-        processes=len(ratios),
-        process_of_epoch=tuple(epoch // EPOCHS for epoch in epochs),
-        minor_faults_ratio=0.0,
-        compile_s=None,
-        arms=(
-            _arm(ArmRole.SUBJECT, [1e-4 * ratio for ratio in of_epoch]),
-            _arm(ArmRole.REFERENCE, [1e-4] * len(of_epoch)),
+    times = {
+        ArmRole.SUBJECT: tuple(1e-4 * ratio for ratio in of_epoch),
+        ArmRole.REFERENCE: (1e-4,) * len(epochs),
+    }
+    figures: dict[str, Any] = {
+        "per_call_s": Estimate(value=1e-4, low=1e-4, high=1e-4),
+        "reference": "native",
+        "reference_ratio": Estimate(value=median(ratios), low=min(ratios), high=max(ratios)),
+        "processes": len(ratios),
+        "process_of_epoch": tuple(epoch // EPOCHS for epoch in epochs),
+        "arms": tuple(
+            Arm(role=role, name=str(role), calls_per_sample=1, wall_s=own, cpu_s=own, epochs=epochs)
+            for role, own in times.items()
         ),
-    )
-    return replace(latency, **changes)
-
-
-def _arm(role: ArmRole, times_s: Sequence[float]) -> Arm:
-    return Arm(
-        role=role,
-        name=str(role),
-        calls_per_sample=1,
-        wall_s=tuple(times_s),
-        cpu_s=tuple(times_s),
-        epochs=tuple(range(len(times_s))),
-    )
+    }
+    return replace(figures_factory.make_latency(make_case()), **(figures | changes))
 
 
 def make_record(
@@ -190,7 +173,9 @@ class ScriptedFleet(AbstractContextManager["ScriptedFleet"]):
 
     def run(self, jobs: Sequence[Job], timeout_s: float, stop_at: float = 0.0) -> Iterator[Record]:
         self.asked.append(list(jobs))
-        for job in self.asked[-1]:
-            ratio = self.ratio_of.get(job.case.id)
-            answer = failed(job.case) if ratio is None else make_record(job.case, (ratio,))
-            yield replace(answer, environment=self.environment.fingerprint)
+        return map(self.answer, self.asked[-1])
+
+    def answer(self, job: Job) -> Record:
+        ratio = self.ratio_of.get(job.case.id)
+        answer = failed(job.case) if ratio is None else make_record(job.case, (ratio,))
+        return replace(answer, environment=self.environment.fingerprint)

@@ -7,13 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from factories.compared_runs import HERE, make_record
-from factories.results_factory import make_environment, make_run
+from factories.compared_runs import HERE, make_record, results_of
 from harness.records import Case, Environment, Record
 from harness.regression import History, HistoryRun
 from harness.store import Results, write
 
-ANOTHER = make_environment(cpu="Another CPU")
 URL = "https://example.org/owner/name"
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _WAVE = (0.0, 0.004, -0.003, 0.002, -0.004, 0.003)  # noise that a test can repeat
@@ -45,31 +43,24 @@ def results_of_commit(
         git_dirty=False,
         repository_url=URL,
     )
-    run = make_run(
+    results = results_of(
+        *(replace(record, environment=here.fingerprint) for record in records),
         name=f"run{number:03}",
-        planned=len(records),
         started_utc=(committed + delay).isoformat(),
         environment=here.fingerprint,
         git_commit=here.git_commit,
-        git_dirty=False,
     )
-    return Results(
-        records=tuple(replace(record, environment=here.fingerprint) for record in records),
-        runs=(run,),
-        environments={here.fingerprint: here},
-    )
+    return replace(results, environments={here.fingerprint: here})
 
 
 def history_of(*runs: Results) -> History:
     """Return a history of these runs, in this order."""
-    return History(folder=Path("results/history"), runs=tuple(map(_run_of, runs)), notes=())
-
-
-def _run_of(results: Results) -> HistoryRun:
-    (run,) = results.runs
-    started = datetime.fromisoformat(run.started_utc)
-    path = Path(f"{run.name}.parquet")
-    return HistoryRun(path=path, results=results, started=started, committed=started)
+    found = []
+    for results in runs:
+        (run,) = results.runs
+        started, path = datetime.fromisoformat(run.started_utc), Path(f"{run.name}.parquet")
+        found.append(HistoryRun(path=path, results=results, started=started, committed=started))
+    return History(folder=Path("results/history"), runs=tuple(found), notes=())
 
 
 def runs_of(

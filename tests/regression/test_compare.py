@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import product
-from math import exp, inf, nan
+from math import exp, nan
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from factories.golden import assert_golden
 
 from harness.records import (
     OUTPUT_METRICS,
-    Allocation,
     Cache,
     Clock,
     Direction,
@@ -54,7 +53,7 @@ from harness.records import (
 from harness.store import Results, write
 
 GOLDEN = Path(__file__).parent / "golden"
-ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
+ONE, TWO = (make_case(rows=rows) for rows in (1, 2))
 
 # --- what changed --------------------------------------------------------------------------------
 
@@ -72,16 +71,11 @@ def of_status(status: Status) -> Record:
     return failed(status=status, reason=reason)
 
 
-def with_operators(count: int | None, mode: Mode = Mode.EAGER) -> Record:
-    return replace(make_record(make_case(mode=mode)), operators=count)
-
-
 def statuses() -> Rows:
     for before, after in product(Status, repeat=2):
         yield f"{before}, then {after}", of_status(before), of_status(after)
     for status in Status:
         yield f"ok, then {status} elsewhere", RIGHT, elsewhere(of_status(status))
-    yield "a remark", RIGHT, make_record(reason="dx is rounded more than once")
     bare = make_record(status=Status.OUT_OF_GUARANTEE, memory=None)
     yield "out of guarantee, without memory, elsewhere", bare, elsewhere(bare)
 
@@ -94,25 +88,19 @@ def errors() -> Rows:
     smaller = with_error(BACKWARD, 0, scaled_max_ulp=0.0, max_abs=0.0)
     larger = with_error(smaller, 2, scaled_max_ulp=9.0, max_abs=0.0)
     yield "a gradient worse, others better", BACKWARD, larger
-    lost, infinite = with_error(RIGHT, scaled_max_ulp=nan), with_error(RIGHT, scaled_max_ulp=inf)
+    lost = with_error(RIGHT, scaled_max_ulp=nan)
     yield "a number, then nan", RIGHT, lost
     yield "nan in both", lost, lost
-    yield "nan in both, another figure grew", lost, with_error(lost, scaled_p99_ulp=1e9)
     yield "the bound is nan elsewhere", RIGHT, elsewhere(with_error(RIGHT, bound_ratio=nan))
-    yield "infinite in both", infinite, infinite
     assert BACKWARD.errors is not None
     returned = replace(BACKWARD.errors, outputs=BACKWARD.errors.outputs[:-1])
     fewer = replace(BACKWARD, errors=returned)
     yield "a gradient is not returned", BACKWARD, fewer
-    yield "a gradient is not returned elsewhere", BACKWARD, elsewhere(fewer)
-    without_mean = with_error(RIGHT, scaled_mean_ulp=None)
-    yield "a figure is not measured any more", RIGHT, without_mean
     yield "errors are not measured any more", RIGHT, replace(RIGHT, errors=None)
     yield "errors are measured now", replace(RIGHT, errors=None), RIGHT
 
 
 def errors_elsewhere() -> Rows:
-    yield "nothing, elsewhere", RIGHT, elsewhere(RIGHT)
     for before, after in ((0.05, 0.25), (0.05, 0.251), (0.2, 0.4), (0.2, 0.41)):
         old = with_error(RIGHT, bound_ratio=before, scaled_max_ulp=2e4)
         new = elsewhere(with_error(old, bound_ratio=after))
@@ -120,15 +108,11 @@ def errors_elsewhere() -> Rows:
     for before, after in ((0.6, 1.6), (0.6, 1.61), (3.0, 6.0), (3.0, 6.01)):
         old = with_error(RIGHT, scaled_max_ulp=before)
         new = elsewhere(with_error(old, scaled_max_ulp=after))
-        assert new.errors is not None
-        weaker = replace(new, errors=replace(new.errors, algorithm="one_pass"))
-        yield f"weaker declaration, {before} to {after} ulp", old, weaker
         old, new = (with_error(record, bound_ratio=None) for record in (old, new))
         yield f"no bound, {before} to {after} ulp", old, new
     out = make_record(status=Status.OUT_OF_GUARANTEE)
     worse = elsewhere(with_error(out, scaled_max_ulp=1e6, bound_ratio=9.0))
     yield "out of guarantee, larger elsewhere", out, worse
-    yield "out of guarantee, larger here", out, with_error(out, unexpected_nonfinite=3)
     yield "on a GPU, an error grew by 1 ulp", GPU, with_error(GPU, scaled_max_ulp=2.17)
 
 
@@ -137,21 +121,14 @@ def memory_and_operators() -> Rows:
         before = with_memory(BACKWARD, **{name: 1000})
         after = with_memory(before, **{name: 1001})
         yield f"{name} grew", before, after
-        yield f"{name} grew elsewhere", before, elsewhere(after)
         yield f"{name} shrank", after, before
     more = with_memory(GPU, peak_extra_bytes=1 << 40)
-    yield "peak of a GPU", GPU, more
     yield "peak of another GPU", GPU, elsewhere(more)
     yield "memory is not measured any more", RIGHT, replace(RIGHT, memory=None)
-    yield "memory is measured now", replace(RIGHT, memory=None), RIGHT
-    yield "saved is not measured any more", BACKWARD, with_memory(BACKWARD, saved_bytes=None)
-    yield "saved is measured now", with_memory(BACKWARD, saved_bytes=None), BACKWARD
     for mode in Mode:
-        few, many = with_operators(9, mode), with_operators(10, mode)
+        few, many = (make_record(make_case(mode=mode), operators=count) for count in (9, 10))
         yield f"an operator more, {mode}", few, many
         yield f"an operator more, {mode}, elsewhere", few, elsewhere(many)
-        yield f"an operator less, {mode}", many, few
-    yield "operators are not counted any more", with_operators(9), with_operators(None)
     worse = with_memory(with_error(RIGHT, scaled_max_ulp=0.5), peak_extra_bytes=1 << 40)
     yield "a smaller error, more memory", RIGHT, worse
 
@@ -160,37 +137,24 @@ OTHER_LATENCIES: list[dict[str, Any]] = [
     {"timer": "pytest-benchmark:time"},
     {"is_valid": False},
     {"reference": None, "reference_ratio": None},
-    {"reference": "two_pass"},
     {"clock": Clock.WALL},
     {"cache": Cache.ROTATE},
-    {"allocation": Allocation.DEFAULT},
-    {"converged": False},
-    {"minor_faults_ratio": 7.0},
 ]
 
 
 def latencies() -> Rows:
     stepped = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)
-    yield "within 3 %", BEFORE, now(1.02)
-    yield "suspect", BEFORE, now(1.5)
     yield "timed for the first time", RIGHT, now(1.5)
     yield "wrong before", replace(BEFORE, status=Status.WRONG), now(1.5)
-    yield "not timed any more", BEFORE, RIGHT
     yield "elsewhere", BEFORE, elsewhere(now(1.5))
     yield "nine processes before", make_record(ratios=STEADY[:9]), now(1.5)
     yield "the clock jumped before", replace(BEFORE, warnings=stepped), now(1.5)
-    yield "the clock jumped now", BEFORE, replace(now(1.5), warnings=stepped)
     yield "a sample was nan", make_record(ratios=(*STEADY[:9], nan)), now(1.5)
     yield "a sample is nan", BEFORE, now(nan)
     yield "spread by 4 %", make_record(ratios=[exp(0.04), exp(-0.04)] * 5), now(1.0)
-    yield "half the speed before", make_record(ratios=[2 * one for one in STEADY]), now(3.0)
     yield "warned of noise", replace(BEFORE, warnings=(SHARED,)), now(1.0)
     for other in OTHER_LATENCIES:
-        names, before = " and ".join(other), make_record(latency=make_latency(STEADY, **other))
-        yield f"{names} differs", BEFORE, now(1.5, **other)
-        yield f"{names} differed", before, BEFORE
-    more_memory = with_memory(now(1.5, is_valid=False), peak_extra_bytes=1 << 40)
-    yield "not valid, and more memory", BEFORE, more_memory
+        yield f"{' and '.join(other)} differs", BEFORE, now(1.5, **other)
 
 
 def test_every_figure_but_one_of_errors_and_of_memory_is_compared() -> None:
@@ -206,33 +170,27 @@ def test_what_changed_and_why_reads_as_in_the_golden_file() -> None:
         (1.5, (1.5,) * 5),
         (0.5, (0.5,) * 5),
         (1.5, (1.0, 1.5, 1.5, 1.5, 1.6)),
-        (1.5, (1.5,) * 4),
     ):
         confirmed = change(BEFORE, now(first), confirm=confirming(*fresh))
         found[f"{first}, then {fresh}"] = confirmed
-    found["of one process"] = change(now(1.0), now(1.02), least_processes=1)
     lines = [f"{name}\n  {one.kind} ({one.metric}): {one.reason}" for name, one in found.items()]
     assert_golden("\n".join(lines), GOLDEN / "reasons.txt")
 
 
 def test_notes_read_as_in_the_golden_file() -> None:
     newer = replace(HERE, packages=(("torch", "2.14.0"), ("numpy", "2.4.6")))
-    nameless = replace(results_of(make_record(ONE, environment=ELSEWHERE)), environments={})
     updated = replace(
         results_of(make_record(ONE, (2.0,), environment=newer)),
         environments={newer.fingerprint: newer},
     )
     noisy = make_record(ONE, latency=make_latency(STEADY, converged=False))
     cold = make_record(ONE, (1.0,), cold=make_latency())
-    foreign = make_latency((9.0,), timer="pytest-benchmark:perf_counter")
     many = make_cases(36)
     pairs: list[tuple[Record | Results, Record | Results]] = [
         (make_record(ONE, STEADY), updated),
-        (make_record(ONE), nameless),
+        (make_record(ONE), make_record(ONE, environment=ELSEWHERE)),
         (noisy, make_record(ONE, (1.0,))),
-        (make_record(ONE, STEADY[:9]), make_record(ONE, (1.0,))),
         (cold, cold),
-        (make_record(ONE, (1.0,), memory=None), make_record(ONE, latency=foreign)),
         (
             results_of(*(make_record(case, STEADY) for case in many)),
             results_of(*(make_record(case, (3.0,)) for case in many)),
@@ -257,19 +215,10 @@ LOST = make_record(ONE, STEADY, status=Status.OUT_OF_GUARANTEE, memory=None)
     ("before", "after", "error", "fact"),
     [
         (results_of(), RIGHT, NotMeasuredError, "old: holds no case"),
-        (RIGHT, results_of(), NotMeasuredError, "new: holds no case"),
-        (FAILURES, RIGHT, NotMeasuredError, r"old: .*1 error, 1 crashed"),
         (RIGHT, FAILURES, NotMeasuredError, r"new: .*1 error, 1 crashed"),
         (make_record(ONE), make_record(TWO), NotComparableError, "no case in common"),
-        (
-            results_of(make_record(ONE), failed(TWO)),
-            results_of(failed(ONE), make_record(TWO)),
-            NotComparableError,
-            "no case in common",
-        ),
         (LOST, elsewhere(LOST), NotComparableError, ONE.id),
         (TWICE, make_record(ONE), Refusal, f"old: holds 1 case more than once, such as {ONE.id}"),
-        (make_record(ONE), TWICE, Refusal, "new: holds 1 case more than once"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused(
@@ -294,7 +243,6 @@ def test_the_worst_changes_are_printed_first_as_in_the_golden_file(
     ]
     runs = [
         ([one, two, three, *others], [one, *slower, *wrong, *noisy, make_record(make_case("new"))]),
-        ([one, two, three], [one, others[0]]),
         ([one], [make_record(one.case, (1.0,), memory=None, errors=None)]),
     ]
     texts = []
@@ -307,4 +255,3 @@ def test_the_worst_changes_are_printed_first_as_in_the_golden_file(
     assert_golden("\n".join(texts), GOLDEN / "lines.txt")
     plain = json.loads(call("compare", "old.parquet", "new.parquet", "--json").stdout)
     assert (plain["failed"], plain["counts"]) == (False, {"inconclusive": 1})
-    assert plain["changes"][0]["case"]["shape"] == [1, 768]

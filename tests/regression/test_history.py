@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from factories.commanding import call
-from factories.compared_runs import make_case, make_record, with_memory
+from factories.compared_runs import ELSEWHERE, make_case, make_record, with_memory
 from factories.golden import assert_golden
 from factories.histories import (
-    ANOTHER,
     history_of,
     results_of_commit,
     runs_of,
@@ -20,7 +19,7 @@ from factories.histories import (
     wavy,
 )
 
-from harness.records import NotMeasuredError, Refusal, Status
+from harness.records import NotMeasuredError, Status
 from harness.regression import TREND_METRICS, Series, is_of, read_history, series_of
 from harness.store import Results
 
@@ -37,14 +36,11 @@ def series(runs: Sequence[Results], metric: str = "speed") -> tuple[Series, ...]
 @pytest.mark.parametrize(
     ("values", "changes"),
     [
-        (wavy((0.7, 20)), []),
         (wavy((0.7, 11), (0.91, 1), (0.7, 8)), []),
         (wavy((0.7, 3), (0.9, 4)), []),  # too few runs
         (wavy((0.7, 4), (0.9, 4)), [4]),
-        (wavy((0.7, 10), (0.74, 2)), [10]),
         (wavy((0.7, 10), (0.703, 10)), []),
         (wavy((0.74, 10), (0.7, 10), (0.8, 10)), [10, 20]),
-        ([0.7], []),
     ],
 )
 def test_a_series_changes_where_two_runs_or_more_leave_its_level(
@@ -55,19 +51,9 @@ def test_a_series_changes_where_two_runs_or_more_leave_its_level(
     assert [change.index for change in found.changes] == changes
 
 
-@pytest.mark.parametrize(
-    ("values", "spread"),
-    [
-        ([0.7, 0.714] * 4, pytest.approx(log(1.02) / 2**0.5)),
-        ([0.7] * 8, 0.002),  # of the steadiest recorded cases
-        ([0.7], None),
-    ],
-)
-def test_the_spread_of_a_series_is_that_between_its_runs(
-    values: list[float], spread: float | None
-) -> None:
-    (found,) = series(runs_of(CASE, values))
-    assert found.spread == spread
+def test_the_spread_of_a_series_is_that_between_its_runs() -> None:
+    (found,) = series(runs_of(CASE, [0.7, 0.714] * 4))
+    assert found.spread == pytest.approx(log(1.02) / 2**0.5)
 
 
 def test_exact_metrics_change_wherever_they_differ() -> None:
@@ -84,22 +70,16 @@ STATUSES = [
     results_of_commit(number, make_record(CASE, (0.7,), status=status))
     for number, status in enumerate((Status.OK, Status.OK, Status.WRONG))
 ]
-MOVED = [*runs_of(CASE, wavy((0.7, 4))), *runs_of(CASE, wavy((0.9, 5)), environment=ANOTHER)]
-NATIVE = runs_of(make_case("native"), (1.0, 1.0))
+MOVED = [*runs_of(CASE, wavy((0.7, 4))), *runs_of(CASE, wavy((0.9, 5)), environment=ELSEWHERE)]
 
 
 @pytest.mark.parametrize(
     ("runs", "metric", "lengths"),
     [
         (MOVED, "speed", [4, 5]),
-        (MOVED, "peak-memory", [9]),
-        (STATUSES, "speed", [2, 1]),
-        (NATIVE, "speed", []),
-        (NATIVE, "time", [2]),
-    ],
-    ids=[
-        *("another machine", "memory is the same on every CPU", "a wrong result"),
-        *("no speed against itself", "but a time"),
+        (MOVED, "peak-memory", [9]),  # the same on every CPU
+        (STATUSES, "speed", [2, 1]),  # a wrong result
+        (runs_of(make_case("native"), (1.0, 1.0)), "speed", []),  # none against itself
     ],
 )
 def test_comparable_runs_of_a_case_are_a_series(
@@ -110,7 +90,7 @@ def test_comparable_runs_of_a_case_are_a_series(
 
 @pytest.mark.parametrize(
     ("pattern", "is_match"),
-    [("c_rec", True), ("c_*/forward/*", True), ("forward", True), ("c_*/backward/*", False)],
+    [("c_rec", True), ("c_*/forward/*", True), ("c_*/backward/*", False)],
 )
 def test_cases_are_chosen_by_text_or_pattern(pattern: str, is_match: bool) -> None:
     is_wanted = is_of(pattern)
@@ -126,7 +106,7 @@ def test_trends_are_printed_as_in_the_golden_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = runs_of(CASE, wavy((0.7, 10), (0.74, 10)))
-    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ANOTHER, first=20)
+    few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ELSEWHERE, first=20)
     stored_history(Path("results/history"), *runs, *few)
     texts = [call("history", "results/history").stdout]
     monkeypatch.setitem(sys.modules, "ruptures", None)  # it is not installed
@@ -144,15 +124,10 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_in_the_order_of_com
     (tmp_path / "same.parquet").write_bytes((tmp_path / "run000.parquet").read_bytes())
     found = read_history(tmp_path)
     assert [run.path.stem for run in found.runs] == ["run000", "run001", "run002", "run005"]
-    torn, same, left, clock = found.notes
-    assert "torn.parquet: not a readable results file" in torn
-    assert same == "left out: same.parquet holds the same measurements as run000.parquet"
-    assert left == "left out: 1 unfinished run, such as left.jsonl; continue with --resume"
-    assert clock == "run005.parquet: started before its commit was made, so a clock was wrong"
+    for file, note in zip(("torn", "same", "left", "run005"), found.notes, strict=True):
+        assert file in note
 
 
-def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="no such folder"):
-        read_history(tmp_path / "none")
+def test_a_folder_without_results_is_no_history(tmp_path: Path) -> None:
     with pytest.raises(NotMeasuredError, match="holds no results file"):
         read_history(tmp_path)

@@ -14,7 +14,7 @@ from factories.fake_device import LocalFleet
 from factories.git_repository import LAYER_NORM, Repository
 
 import implementations
-from harness.records import Budget, Case, Mode, Record, Status
+from harness.records import Budget, Case, Record, Status
 from harness.regression import Bench, Checkout, SideBySideImport, checked_out, missing_in_base
 from implementations.contract import Algorithm, Implementation
 
@@ -60,11 +60,8 @@ def both(checkout: Checkout, *targets: str) -> list[tuple[object, object]]:
 
 def dated(files: Files) -> tuple[Files, Files]:
     """Return files in which {when} is "before", and "now"."""
-    before, now = (
-        {name: text.replace("{when}", when) for name, text in files.items()}
-        for when in ("before", "now")
-    )
-    return before, now
+    now = {name: text.replace("{when}", "now") for name, text in files.items()}
+    return {name: text.replace("{when}", "before") for name, text in files.items()}, now
 
 
 WORDS = "def said():\n    return '{when}'\n"
@@ -80,10 +77,7 @@ EACH_ITS_OWN = [("before", "now")]
     [
         "from mine import words\nsaid = words.said",
         "import mine.words\nsaid = mine.words.said",
-        "import mine.words, os\nsaid = lambda: mine.words.said() if os.sep else None",
         "from other import said",
-        "class _C:\n    from mine.words import said as _said\nsaid = _C._said",
-        "from importlib import import_module\nsaid = import_module(f'mine.{\"words\"}').said",
         "from importlib import import_module\nname = 'mine.words'\nsaid = import_module(name).said",
         "import sys, mine.words\nsaid = sys.modules['mine.words'].said",
         "from importlib import import_module\nsaid = import_module('.words', 'mine').said",
@@ -104,13 +98,11 @@ def test_relative_imports_and_cycles_work_in_each_revision(opened: Open) -> None
     assert both(opened(*dated(files)), "mine:f", "mine.implementation:f") == EACH_ITS_OWN * 2
 
 
-@pytest.mark.parametrize(
-    "name", ["json", "torch", "load('json')", "load(f'js{\"on\"}')", "load(NAME)", "other"]
-)
+@pytest.mark.parametrize("name", ["json", "load('json')", "other"])
 def test_modules_from_outside_the_repository_are_shared(
     opened: Open, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    text = "import json, torch\nfrom importlib import import_module as load\nNAME = 'json.decoder'"
+    text = "import json\nfrom importlib import import_module as load"
     files = {FILE: f"{text}\ndef f(*arguments):\n    import other\n    return {name}"}
     # another package is installed in an environment inside the repository
     environment = ".venv/lib/python3/site-packages"
@@ -120,33 +112,15 @@ def test_modules_from_outside_the_repository_are_shared(
     assert then is now
 
 
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        (
-            {"mine.py": "def said(): return 'before'", FILE: f"from mine import said{SAYS}"},
-            {FILE: f"def said(): return 'now'{SAYS}"},
-        ),
-        (
-            {FILE: f"try: from other import said\nexcept ImportError: said = 'before'.strip{SAYS}"},
-            {FILE: f"from other import said{SAYS}", "src/other.py": "def said(): return 'now'"},
-        ),
-    ],
-    ids=["deleted", "in a new folder"],
-)
-def test_a_module_of_one_revision_is_not_in_the_other(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, before: Files, now: Files
-) -> None:
-    checkout = opened(before, now)
-    monkeypatch.syspath_prepend(Path("src").resolve())
+def test_a_module_of_one_revision_is_not_in_the_other(opened: Open) -> None:
+    before = {"mine.py": "def said(): return 'before'", FILE: f"from mine import said{SAYS}"}
+    checkout = opened(before, {FILE: f"def said(): return 'now'{SAYS}"})
     assert both(checkout, "implementation.py:f") == EACH_ITS_OWN
 
 
 def test_files_of_one_name_are_different_modules(opened: Open) -> None:
-    known = {name: module for name, module in sys.modules.items() if name.startswith("implement")}
     checkout = opened({"a/ln.py": "def f(*_): return 'a'", "b/ln.py": "def f(*_): return 'b'"})
     assert both(checkout, "a/ln.py:f", "b/ln.py:f") == [("a", "a"), ("b", "b")]
-    assert {name: sys.modules[name] for name in known} == known
 
 
 # --- operators -----------------------------------------------------------------------------------
@@ -190,22 +164,16 @@ def test_an_operator_that_would_replace_another_is_refused(opened: Open) -> None
 # --- names in the source -------------------------------------------------------------------------
 
 NAMES = {
-    "import kernels": {"THEIRS.kernels", "kernels"},
     "import kernels.ln as k": {"THEIRS.kernels.ln", "kernels", "ln"},
     "from kernels.ln import f": {"THEIRS.kernels.ln", "f"},
     "from . import f": {"", "f"},
-    "import torch.nn": {"torch.nn"},
     "torch.ops.ours.f": {"torch", "ops", "ours_THEN", "f"},
     "torch.ops.aten.f": {"torch", "ops", "aten", "f"},
     # strings that name own modules or operators
     "return 'ours::f'": {"ours_THEN::f"},
-    "Library('ours', 'ours')": {"Library", "ours_THEN", "ours"},
     "word('ours')": {"word", "ours"},
     "return 'kernels.ln'": {"THEIRS.kernels.ln"},
-    "return 'kernels.rs'": {"kernels.rs"},
-    "return 'kernels'": {"kernels"},
     "import_module('kernels')": {"import_module", "THEIRS.kernels"},
-    "import_module('torch')": {"import_module", "torch"},
     "f'kernels.{1 + x}'": {"x", "THEIRS.kernels."},
 }
 
@@ -214,15 +182,12 @@ def test_only_names_of_own_modules_and_operators_are_changed(opened: Open) -> No
     functions = (f"def f{number}(*_):\n    {source}\n" for number, source in enumerate(NAMES))
     files = {FILE: "\n".join(functions), "kernels/__init__.py": "", "kernels/ln.py": ""}
     base = SideBySideImport(replace(opened(files), operators=frozenset({"ours"})))
-    suffix = base.package.removeprefix("layernorm_bench_")
-    found = {}
-    for number, source in enumerate(NAMES):
+    suffix = base.package.removeprefix("layernorm_bench_")  # of its operators
+    for number, names in enumerate(NAMES.values()):
         code = base.find(f"{FILE}:f{number}").function.__code__
         words = {*code.co_names, *(word for word in code.co_consts if isinstance(word, str))}
-        found[source] = {
-            word.replace(base.package, "THEIRS").replace(suffix, "THEN") for word in words
-        }
-    assert found == NAMES
+        found = {word.replace(base.package, "THEIRS").replace(suffix, "THEN") for word in words}
+        assert found == names
 
 
 def test_a_function_of_another_revision_is_the_same_instructions_at_the_same_lines(
@@ -263,8 +228,6 @@ BASE_FILES = {
     FILE: LAYER_NORM,
     "contract.py": CONTRACT,
     "broken.py": "1 / 0",
-    "lacks.py": "import no_such_thing",
-    "typo.py": "def f(:",
     "mine/__init__.py": "",
 }
 LACKS, BROKEN = 0, 1
@@ -284,16 +247,11 @@ def test_an_older_class_is_converted_and_a_plain_function_declares_nothing(opene
     ("target", "kind", "reason"),
     [
         ("implementation.py:gone", LACKS, "implementation.py has no 'gone'"),
-        ("gone.py:f", LACKS, "no file gone.py"),
         ("mine.gone:f", LACKS, "no module 'mine.gone'"),
         ("contract.py:unknown", LACKS, "the base declares the algorithm 'kahan'"),
         ("broken.py:f", BROKEN, "cannot import: ZeroDivisionError: division by zero"),
-        ("lacks:f", BROKEN, "lacks: cannot import: ModuleNotFoundError: No module named"),
-        ("typo.py:f", BROKEN, "cannot import: SyntaxError"),
-        ("implementation.py:torch", BROKEN, "is of type module, not a function"),
         ("json:dumps", BROKEN, "json"),  # it is of no repository
         ("/etc/ln.py:f", BROKEN, "/etc/ln.py is not in the repository"),
-        ("native", BROKEN, "module 'implementations' is not in the repository"),
     ],
 )
 def test_what_the_base_lacks_is_told_from_what_it_cannot_import(
@@ -310,49 +268,29 @@ def test_what_the_base_lacks_is_told_from_what_it_cannot_import(
 QUICK = Budget(min_epochs=1, max_epochs=1, limit_s=0.1)
 
 
-def run(checkout: Checkout, target: str = TARGET, mode: Mode = Mode.EAGER) -> list[Record]:
+def run(checkout: Checkout, target: str = TARGET) -> list[Record]:
     """Return the records of a case of the base, and of the case timed in turn with its base."""
     fleet = LocalFleet()
     bench = Bench(fleet=fleet, make_fleet=LocalFleet, checkout=checkout, timeout_s=60)  # type: ignore[arg-type]
-    case = Case(implementation=target, shape=(8, 32), mode=mode)
+    case = Case(implementation=target, shape=(8, 32))
     return [*bench.run([bench.base_job(case, ()), bench.in_turn(case, QUICK)])]
 
 
-@pytest.mark.parametrize(
-    ("where", "status"),
-    [("base_1.implementations.contract", Status.UNSUPPORTED), ("numba.errors", Status.ERROR)],
-)
-def test_an_unsupported_error_of_the_base_is_unsupported(
-    opened: Open, where: str, status: Status
-) -> None:
+def test_an_unsupported_error_of_the_base_is_unsupported(opened: Open) -> None:
+    where = "base_1.implementations.contract"
     text = CONTRACT.replace("(Exception):\n", f"(Exception):\n    __module__ = {where!r}\n")
     record, _ = run(opened({FILE: text}), f"{FILE}:f")
-    assert (record.status, record.reason.endswith("not on a Sunday")) == (status, True)
+    assert (record.status, record.reason.endswith("not on a Sunday")) == (Status.UNSUPPORTED, True)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_a_case_is_timed_in_turn_with_its_base_only(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, mode: Mode
-) -> None:
-    events: list[str] = []
-
-    def compiled(function: object, **_: object) -> object:
-        events.append("compiled")
-        return function
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    monkeypatch.setattr(torch.compiler, "reset", lambda: events.append("reset"))
-    _, record = run(opened(BASE_FILES), mode=mode)
-    assert record.status is Status.OK
+def test_a_case_is_timed_in_turn_with_its_base_only(opened: Open) -> None:
+    _, record = run(opened(BASE_FILES))
     assert record.latency is not None
     assert [arm.role for arm in record.latency.arms] == ["subject", "reference"]
     assert record.latency.reference_ratio is not None
-    # the compiled code of the case is kept while its base is compiled
-    assert events[-2:] == (["compiled", "compiled"] if mode is Mode.COMPILED else [])
 
 
 def test_an_exception_of_the_base_is_an_error(opened: Open) -> None:
     base = {FILE: "def layer_norm(*_): raise OSError('no')"}
     _, record = run(opened(base, BASE_FILES))
     assert (record.status, record.reason) == (Status.ERROR, "OSError: no")
-    assert record.latency is None

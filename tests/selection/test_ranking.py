@@ -81,9 +81,6 @@ MINUTES = Estimate(value=9.0, low=8.9, high=9.1)
          [QUICK, ran("exact", 1.04, interval=(0.99, 1.0999), error_ulp=0.5)]),
         ("quick", Decider.ESTIMATE,
          [QUICK, ran("exact", 1.04, interval=(0.98, 1.1001), error_ulp=0.5)]),
-        ("quick", Decider.ESTIMATE,
-         [ran("quick", 1.0, interval=(0.95, 1.05), peak_bytes=200),
-          ran("lean", 1.04, interval=(0.98, 1.2), peak_bytes=100)]),
         # accuracy is compared where all of a tie are right
         ("quick", Decider.NOTHING,
          [ran("quick", 0.98), ran("other", 0.99),
@@ -92,24 +89,19 @@ MINUTES = Estimate(value=9.0, low=8.9, high=9.1)
         ("quick", Decider.TIME, [NATIVE, with_latency(ran("quick", 0.8), per_call_s=MINUTES)]),
         # without a common reference seconds are
         ("native", Decider.TIME, [NATIVE, BY_ANOTHER]),
-        ("other", Decider.TIME, [ran("native", 3.0), BY_ANOTHER]),
         # only times on the same inputs, of one clock and one timer are compared
         ("native", Decider.TIME, OF_TWO),
         ("native", Decider.TIME,
          [NATIVE, ran("third", 1.2), with_latency(ran("quick", 0.5), clock=Clock.WALL)]),
         ("native", Decider.TIME, [NATIVE, ran("third", 1.5), foreign(ran("quick", 0.01))]),
-        ("quick", Decider.TIME, [foreign(NATIVE), foreign(ran("quick", 0.5))]),
         # of two timers with as many cases the own timer counts
         ("quick", Decider.TIME,
          [NATIVE, ran("quick", 0.5), foreign(NATIVE), foreign(ran("quick", 2.0))]),
-        ("quick", Decider.TIME,
-         [foreign(NATIVE), foreign(ran("quick", 2.0)), NATIVE, ran("quick", 0.5)]),
         # calls count by their mean
         ("native", Decider.TIME, [NATIVE, paying(0.5)]),
         # intervals over one process are widened
         ("native", Decider.NOTHING, [once("native", 1.0, SMALL), once("other", 1.05, SMALL)]),
         ("native", Decider.TIME, [once("native", 1.0, SMALL), once("other", 1.08, SMALL)]),
-        ("native", Decider.ESTIMATE, [once("native", 1.0, LONG), once("other", 1.2, LONG)]),
         ("native", Decider.TIME, [once("native", 1.0, LONG), once("other", 1.24, LONG)]),
         # but a tenth more time is that of the interval as measured
         ("exact", Decider.ACCURACY,
@@ -143,18 +135,10 @@ def overall(*records: Record) -> OverallChoice:
         (None, HALF),
         # one untimed case, or a time without interval or errors, disqualifies
         ("wrong", [*HALF, ran("quick", status=Status.WRONG, **BEYOND)]),
-        ("out_of_guarantee", [*HALF, ran("native", **BEYOND), vacuous("quick", **BEYOND)]),
-        ("crashed",
-         [*HALF, ran("native", **BEYOND), failed("quick", Status.CRASHED, **BEYOND)]),
-        ("too_few_samples", timed("quick", 0.5, interval=(0.0, inf))),
         ("unverified", [replace(record, errors=None) for record in HALF]),
         ("untimed", [*HALF, ran("native", 1.0, shape=(1024, 2048))]),
-        # a case that no candidate can do disqualifies none, nor does one that was not timed
-        *(
-            (None, [*HALF, *(failed(name, status, **BEYOND) for name in ("quick", "native"))])
-            for status in (Status.UNSUPPORTED, Status.OUT_OF_GUARANTEE)
-        ),
-        (None, [*HALF, ran("exact", **BEYOND), vacuous("quick", **BEYOND)]),
+        # a case that no candidate can do disqualifies none
+        (None, [*HALF, *(failed(x, Status.UNSUPPORTED, **BEYOND) for x in ("quick", "native"))]),
     ],
 )  # fmt: skip
 def test_the_overall_choice_is_eligible_for_every_case(
@@ -182,14 +166,10 @@ def test_means_over_different_cases_are_not_compared() -> None:
     two = [*timed("two", 0.6, shapes[1:3]), *timed("two", 0.9, shapes[3:])]
     choice = overall(*one, *two)
     assert choice.ranking.best is None
-    for candidate, mean in zip(choice.candidates, (0.5 * 0.7**2, 0.6**2 * 0.9), strict=True):
-        assert candidate.disqualification is not None
-        assert candidate.disqualification.kind == "untimed"
-        assert len(candidate.timed) == 3
-        assert cost_of(candidate) == pytest.approx(mean ** (1 / 3))
-    best = overall(*one, *two, *timed("native", 1.0, shapes)).ranking.best
-    assert best is not None
-    assert best.label == "native"
+    assert [cost_of(one) for one in choice.candidates] == pytest.approx([
+        (0.5 * 0.7**2) ** (1 / 3),
+        (0.6**2 * 0.9) ** (1 / 3),
+    ])
 
 
 @pytest.mark.parametrize(
@@ -198,9 +178,6 @@ def test_means_over_different_cases_are_not_compared() -> None:
         ("one", Decider.NOTHING,
          [*timed("one", 0.5, processes=1), *timed("two", 0.52, processes=1)]),
         ("one", Decider.TIME, [*timed("one", 0.5, processes=1), *timed("two", 0.56, processes=1)]),
-        ("two", Decider.MEMORY,
-         [*timed("one", 0.5, spread=0.03, peak_bytes=2),
-          *timed("two", 0.52, spread=0.03, peak_bytes=1)]),
         # a candidate disqualified for one scenario is so for all
         ("native", Decider.ONLY,
          [*timed("quick", 0.5, **BACKWARD), *timed("native", 1.0, **BACKWARD),
@@ -219,6 +196,3 @@ def test_every_environment_device_dtype_and_direction_has_its_own_choice() -> No
     axes = ({"environment": "there"}, {"device": "cuda"}, {"dtype": "float64"}, BACKWARD)
     records = [ran("native", 1.0, **values) for values in ({}, *axes)]  # type: ignore[arg-type]
     assert len(answers_of(records, inf)[-1].overall) == 5
-    # without a ratio to the reference there is none
-    untimed = [ran("native"), ran("quick", 0.5, is_valid=False)]
-    assert answers_of(untimed, inf)[-1].overall == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from factories.commanding import call, complaint
 from factories.compared_runs import ELSEWHERE, HERE, failed, make_case, make_record
 
-from harness.records import Arm, ArmRole, Clock, Latency, Record
+from harness.records import Clock, Latency, Record
 from harness.report import extra_info_of, import_benchmarks, machine_info_of
 from harness.store import read
 
@@ -70,10 +70,7 @@ def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> 
     results = read(Path("made/run.parquet"))
     assert [replace(record, latency=None) for record in results.records] == [RECORD, second]
     assert results.environments == {HERE.fingerprint: HERE}
-    assert results.why_unfinished is None
-    (run,) = results.runs
-    assert run.started_utc == "2001-02-03T04:05:06+00:00"
-    assert run.wall_s == pytest.approx(2 * 3 * sum(SAMPLES))
+    assert results.runs[0].started_utc == "2001-02-03T04:05:06+00:00"
 
 
 @pytest.mark.parametrize(
@@ -91,8 +88,7 @@ def test_the_clock_is_that_of_the_timer_and_other_figures_are_none(
     assert (latency.timer, latency.clock) == (f"pytest-benchmark:{timer}", clock)
     assert latency.arms[0].cpu_s == (tuple(SAMPLES) if clock.is_cpu else None)
     assert latency.model_bytes == 4096
-    others = (latency.reference, latency.reference_ratio, latency.ceiling_ratio)
-    assert {*others, latency.minor_faults_ratio} == {None}
+    assert (latency.reference, latency.reference_ratio) == (None, None)
 
 
 def test_rounds_are_kept_and_consecutive_rounds_are_an_epoch() -> None:
@@ -100,21 +96,8 @@ def test_rounds_are_kept_and_consecutive_rounds_are_an_epoch() -> None:
     time, (arm,) = latency.per_call_s, latency.arms
     assert SAMPLES[0] < time.low < time.value < time.high < SAMPLES[-1]
     assert time.value == pytest.approx(sorted(SAMPLES)[14], rel=0.02)
-    epochs = tuple(place * 12 // 30 for place in range(30))
-    assert arm == Arm(
-        role=ArmRole.SUBJECT,
-        name="two_pass",
-        calls_per_sample=3,
-        wall_s=tuple(SAMPLES),
-        cpu_s=None,
-        epochs=epochs,
-    )
-
-
-def test_one_round_has_an_infinite_interval() -> None:
-    latency = latency_of(benchmark_of(samples=[2e-5]))
-    assert (latency.per_call_s.low, latency.per_call_s.high) == (0.0, inf)
-    assert not latency.converged
+    assert arm.epochs == tuple(place * 12 // 30 for place in range(30))
+    assert (arm.calls_per_sample, arm.wall_s, arm.cpu_s) == (3, tuple(SAMPLES), None)
 
 
 # --- bad input -----------------------------------------------------------------------------------
@@ -123,8 +106,8 @@ def test_one_round_has_an_infinite_interval() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"PAR1", b"\xff\xfe", b'{"benchmarks": [', b"[" * 99999),  # no JSON
-        *(b"[]", b"3", b"{}", b'{"benchmarks": 3, "machine_info": {}}'),  # JSON of something else
+        *(b"", b"\xff\xfe", b"[" * 99999),  # no JSON
+        *(b"[]", b'{"benchmarks": 3, "machine_info": {}}'),  # JSON of something else
     ],
 )
 def test_any_other_file_is_refused(content: bytes) -> None:
@@ -147,14 +130,8 @@ OF_ANOTHER_MACHINE = benchmark_of(make_record(environment=ELSEWHERE))
         (lambda own, file: own["stats"].pop("data"), "--benchmark-save-data"),
         (lambda own, file: own["options"].update(timer="sundial"), "sundial"),
         (lambda own, file: own["extra_info"][KEY].pop("status"), "status: Field required"),
-        (lambda own, file: own["extra_info"][KEY].pop("model_bytes"), "'model_bytes'"),
-        (lambda own, file: own["extra_info"][KEY].update(status="splendid"), "splendid"),
-        (lambda own, file: own["extra_info"][KEY].update(case="native"), "damaged"),
-        (lambda own, file: own.update(extra_info=None), "damaged"),
         (lambda own, file: own.pop("options"), "'options'"),
-        (lambda own, file: own["stats"].update(data=["fast"]), "fast"),
         (lambda own, file: own["stats"].update(data=[1.0, 0.0]), "positive"),
-        (lambda own, file: own["stats"].update(data=[1.0, inf]), "positive"),
         (lambda own, file: own["stats"].update(data=[1.0, nan]), "positive"),
     ],
 )
