@@ -20,6 +20,7 @@ from factories.commanding import call
 from torch import Tensor
 from torch.nn import functional
 
+from harness.cases import Grid, Sweep, expand
 from harness.records import Autograd, Status
 from harness.store import read
 from harness.verify import verify_case
@@ -65,6 +66,18 @@ def test_the_list_shows_what_peers_need() -> None:
     assert "needs apex, not installed" in listed["apex"]
     assert listed["apex"].endswith("(CUDA only)")
     assert "not installed" not in listed["numpy"]
+
+
+def test_a_sweep_includes_only_peers_that_run_on_the_device() -> None:
+    grid = Grid(implementations=("peers",), devices=("cpu", "cuda"), shapes=((4, 8),))
+    planned = expand(
+        Sweep(grids=(grid,)),
+        implementations={"native": {"cpu", "cuda"}},
+        devices={"cpu": None, "cuda": None},
+        peers={"numpy": {"cpu"}, "liger": {"cuda"}},
+    )
+    found = {(case.case.device, case.case.implementation) for case in planned}
+    assert found == {("cpu", "numpy"), ("cuda", "liger")}
 
 
 def test_a_peer_outside_torch_has_no_compiled_mode(
