@@ -21,13 +21,10 @@ from harness.verify import verify_case
 from implementations import (
     ALL,
     PEERS,
-    Algorithm,
     Implementation,
     cpu_recentred,
-    implementation,
     recentred,
     shifted,
-    two_pass,
 )
 from implementations.peers import PACKAGES
 
@@ -223,24 +220,6 @@ def test_no_digits_are_lost_at_condition_numbers_of_10_to_1e8(
     norm: Implementation, distribution: str, dtype: str, direction: Direction
 ) -> None:
     assert max(errors_ulp(norm, distribution, dtype=dtype, direction=direction)) < FEW_ULP
-
-
-@implementation(source="this test", algorithm=Algorithm.RECENTRED)
-def centred_twice(
-    x: Tensor, normalized_shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> Tensor:
-    """Subtract the mean of the deviations once."""
-    deviation = x - x.mean(-1, keepdim=True)
-    deviation = deviation - deviation.mean(-1, keepdim=True)
-    y = deviation * torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
-    return y * weight + bias
-
-
-def test_one_or_two_centrings_are_not_enough() -> None:
-    assert max(errors_ulp(two_pass, "offset_1e5")) > 100 * FEW_ULP
-    assert max(errors_ulp(two_pass, "last_digit")) > FOLDED_ULP
-    assert tried(centred_twice, "offset_1e7").status is Status.OK
-    assert tried(centred_twice, "last_digit").status is Status.INACCURATE
 
 
 @pytest.mark.parametrize("hidden", [2, 33, 4097])

@@ -93,11 +93,6 @@ def test_a_malformed_key_is_refused(key: Any, words: str) -> None:
         Dispatch({key: "native"})
 
 
-def test_two_equal_keys_are_refused() -> None:
-    with pytest.raises(ValueError, match="same key"):
-        Dispatch({(64, "float32", "cpu"): "native", (64, "float32", "cpu", 0): "two_pass"})
-
-
 # --- in a module ---------------------------------------------------------------------------------
 
 
@@ -124,7 +119,6 @@ def test_a_module_looks_up_the_table_at_every_call_also_compiled_for_static_shap
     [
         (False, True, True, 2.0),
         (True, False, True, 2.0),
-        (False, False, True, 1.0),
         (True, True, False, 1.0),
     ],
 )

@@ -50,16 +50,6 @@ def without(monkeypatch: pytest.MonkeyPatch, *paths: str) -> Any:
     return SimpleNamespace(**run_path(str(FILE)))
 
 
-def test_an_operator_has_a_function_and_is_called_itself_without_the_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    neg = torch.ops.aten.neg.default
-    found = torch_private.function_of(neg)
-    assert found is not neg
-    assert torch.equal(found(torch.ones(2)), -torch.ones(2))
-    assert without(monkeypatch, "torch._C:_get_operation_overload").function_of(neg) is neg
-
-
 def test_buffers_of_a_backward_are_kept_where_torch_can(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "torch._functorch.config:donated_buffer"
     assert lacks(path) is None  # it imports the module, too

@@ -64,13 +64,6 @@ def test_it_is_compiled_once_for_its_flags_and_sources(
     assert {path.suffix for path in cache_directory().iterdir()} == {"", ".so"}
 
 
-def test_the_cache_is_in_the_xdg_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_directory() == tmp_path / "cache" / "layernorm-bench"
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_directory() == tmp_path / ".cache" / "layernorm-bench"
-
-
 # --- what goes wrong -----------------------------------------------------------------------------
 
 

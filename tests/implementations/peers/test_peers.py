@@ -6,14 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest.mock import ANY, MagicMock
 
-import numpy as np
 import pytest
 import torch
 from factories.commanding import call
@@ -166,32 +164,6 @@ def test_numba_uses_as_many_threads_as_torch(put: Put) -> None:
     torch.set_num_threads(5)
     with pytest.raises(UnsupportedError, match=r"numba was started with fewer threads: .* 1 and 4"):
         find("numba")(x, (32,), weight, bias)
-
-
-def test_jax_is_started_with_as_many_threads_as_torch(put: Put) -> None:
-    seen: dict[str, Any] = {}
-
-    def jit(function: Any, static_argnums: int) -> Any:
-        return lambda *given: SimpleNamespace(block_until_ready=lambda: function(*given))
-
-    put(
-        "jax",
-        config=SimpleNamespace(update=seen.__setitem__),
-        devices=lambda kind: [seen.setdefault(kind, os.environ.get("NPROC"))],
-        default_backend=lambda: "cpu",
-        enable_x64=lambda wanted: nullcontext(),
-        jit=jit,
-        numpy=np,
-        lax=SimpleNamespace(rsqrt=lambda value: 1 / np.sqrt(value)),
-    )
-    x, weight, bias = tensors()
-    y = find("jax")(x, (32,), weight, bias)
-    torch.testing.assert_close(y, functional.layer_norm(x, (32,), weight, bias))
-    assert seen == {"jax_cpu_enable_async_dispatch": False, "cpu": "1"}
-    assert "NPROC" not in os.environ
-    torch.set_num_threads(2)
-    with pytest.raises(UnsupportedError, match=r"1 threads.* 2"):
-        find("jax")(x, (32,), weight, bias)
 
 
 @pytest.mark.parametrize(("threads", "streams"), [(1, 0), (4, 1)])

@@ -180,20 +180,6 @@ def test_an_instance_stays_as_it_is() -> None:
 # --- refusals ------------------------------------------------------------------------------------
 
 
-class Odd(nn.Module):
-    def __init__(self, dim: int) -> None:
-        raise ValueError("dim must be odd")
-
-
-class NoBias(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return last_axis(x, self.scale)
-
-
 def raising(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     raise RuntimeError(f"not of {x.dim()} axes")
 
@@ -204,12 +190,10 @@ def raising(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         # with this signature
         (lambda: None, (WEIGHT, BIAS), "no argument that could be x"),
         (blocked, (WEIGHT, BIAS), r"needs block: give --init 'block=\.\.\.'"),
-        (Odd, (WEIGHT, BIAS), r"Odd\(.*\[32\]: ValueError: dim must be odd"),
         (raising, (WEIGHT, BIAS), "first: RuntimeError: not of 4 axes"),
         # with these arguments
         (lambda x, eps: last_axis(x, None, None, eps), (WEIGHT, None), "takes no weight"),
-        (NoBias, (WEIGHT, BIAS), "the module has no bias"),
-        (NoBias, (None, None), r"always has its weight \(scale\)"),
+        (trained(), (WEIGHT, None), r"always has its bias \(bias\)"),
         (by_keyword, (WEIGHT, BIAS, 1e-5), r"eps .* 0\.001, and 1e-05"),
         (trained(), (WEIGHT, BIAS, 1e-5), r"0\.25, and 1e-05"),
     ],

@@ -113,11 +113,6 @@ def test_a_file_of_a_package_imports_relatively(write: Write) -> None:
     assert value(f"{path}:norm") == (5, "located_package.inner.norms")
 
 
-def test_an_attribute_of_an_attribute_is_found(write: Write) -> None:
-    write("located_b.py", "class Outer:\n    norm = staticmethod(lambda *arguments: 7)")
-    assert value("located_b:Outer.norm") == 7
-
-
 def test_a_file_is_executed_again_exactly_if_it_has_changed(write: Write) -> None:
     path = write("located_c.py", f"VALUE = object(){NORM}")
     first = value(f"{path}:norm")

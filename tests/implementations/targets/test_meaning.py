@@ -125,12 +125,6 @@ def as_size(dim: torch.Size) -> Kept:
     return Kept(*dim)
 
 
-def as_list(shape: Any) -> Kept:
-    if not isinstance(shape, list):
-        raise TypeError("a list, please")
-    return Kept(shape)
-
-
 def flagged(dim: int, bias: bool, elementwise_affine: bool = True, scale: float = 1.0) -> Kept:
     return Kept(bias, elementwise_affine, scale)
 
@@ -149,7 +143,6 @@ DEPTH = {"init": {"depth": 3}}
         (lambda *passed_on: Kept(*passed_on), {}, (6,)),
         (as_int, {}, (6,)),
         (as_size, {}, (6,)),
-        (as_list, {}, ([6],)),
         # eps, of any name
         (lambda dim, eps: Kept(eps), {}, (1e-5,)),  # a required eps has torch's default
         (lambda dim, eps=1e-6: Kept(eps), EPS, (0.25,)),

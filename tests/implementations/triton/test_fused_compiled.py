@@ -53,7 +53,6 @@ def compiled(
     kernel: Any,
     itemsize: int,
     warps: int,
-    parameters: int = 0,
     data: Data = ALIGNED,
     **constants: Any,
 ) -> Compiled:
@@ -71,8 +70,6 @@ def compiled(
             continue
         wide = name.endswith(IN_WIDE)
         kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
-        if parameters and name in {"weight_ptr", "bias_ptr"}:
-            kind = ELEMENT[parameters]
         signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
         if name == "eps_bits":
             signature[name] = "i64"
@@ -98,7 +95,6 @@ def of_tiles(
     hidden: int,
     itemsize: int,
     statistic: str = "recentred",
-    parameters: int = 0,
     data: Data = ALIGNED,
 ) -> tuple[Compiled, Layout]:
     """Compile the forward or backward of rows that a program holds."""
@@ -111,7 +107,7 @@ def of_tiles(
         **({"STATISTIC": statistic} if direction == "forward" else {"RECENTRED": True}),
     }
     kernel = getattr(kernels, f"{direction}_of_tiles")
-    return compiled(kernel, itemsize, layout.warps, parameters, data, **constants), layout
+    return compiled(kernel, itemsize, layout.warps, data, **constants), layout
 
 
 forward, backward = partial(of_tiles, "forward"), partial(of_tiles, "backward")
@@ -179,15 +175,6 @@ def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) 
     assert sum(vectors(code, r"st\.global")) == max(writes, 1)
 
 
-def test_blocks_of_long_rows_are_read_and_written_16_bytes_at_once() -> None:
-    for name, tensors in (("sums_of_blocks", 1), ("gradient_sums_of_blocks", 3)):
-        code, layout = of_long_rows(name, 2)
-        reads = layout.columns * 2 // (16 * 32 * layout.warps)
-        assert sum(vectors(code, r"ld\.global")) == tensors * reads
-    for name, writes in (("normalise_blocks", 2), ("gradients_of_blocks", 1)):
-        assert sum(vectors(of_long_rows(name, 2)[0], r"st\.global")) >= writes
-
-
 @pytest.mark.parametrize(
     ("code", "most"),
     [
@@ -204,12 +191,10 @@ def test_a_thread_needs_no_more_than_its_registers(
     assert stack_bytes(code()[0], tmp_path) <= most
 
 
-@pytest.mark.parametrize(("hidden", "itemsize", "parameters"), [(8192, 2, 2), (4096, 8, 8)])
-def test_prefetched_tiles_fit_into_shared_memory(
-    hidden: int, itemsize: int, parameters: int
-) -> None:
+@pytest.mark.parametrize(("hidden", "itemsize"), [(8192, 2), (4096, 8)])
+def test_prefetched_tiles_fit_into_shared_memory(hidden: int, itemsize: int) -> None:
     for code, layout in (
-        backward(hidden, itemsize, parameters=parameters),
+        backward(hidden, itemsize),
         of_long_rows("gradients_of_blocks", itemsize),
     ):
         assert layout.stages > 1
@@ -253,9 +238,3 @@ def test_data_that_triton_specialises_differently_are_compiled(hidden: int, data
     adding = layouts.adding(layouts.gradient_parts(10_000, 65536, 132))
     added = {"ROWS": adding.rows, "COLUMNS": adding.columns}
     assert compiled(kernels.add_parts, 2, adding.warps, data=data, **added).ptx
-
-
-def test_float64_is_computed_in_float64() -> None:
-    codes = forward(64, 8), backward(4096, 8)
-    for code, _ in (*codes, *(of_long_rows(name, 8) for name in LONG if "sums" in name)):
-        assert re.search(r"(add|fma)(\.rn)?\.f64", code.ptx)
