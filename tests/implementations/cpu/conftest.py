@@ -17,6 +17,12 @@ from implementations.cpu import build, operators
 MACHINES = ("-march=x86-64-v2 -O1", "-march=x86-64-v3 -O1")
 
 
+@pytest.fixture
+def unloaded() -> None:
+    """Let the next call load the operator, as the first one does."""
+    operators.load_operator.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def machines() -> Iterator[dict[str, Implementation]]:
     """Yield the implementation built for each machine whose instructions this processor has."""

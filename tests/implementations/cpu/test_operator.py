@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from factories.small_catalogue import use_small_catalogue
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.cases import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
@@ -59,16 +55,16 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 # --- instructions --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dtype", "one_in"), [("float32", 3), ("bfloat16", 9)])
-def test_it_passes_verification(dtype: str, one_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # the instructions of half precision differ in loads and stores
-    use_small_catalogue(monkeypatch, largest=30_000, one_in=one_in)
+# the instructions of half precision differ in loads and stores
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_passes_verification(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_catalogue(monkeypatch, largest=30_000, one_in=12, contract=dtype == "float32")
     verdict = verify(cpu_recentred, quick=True, dtypes=(dtype,), fail_fast=True)
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("hidden", [1, 15, 16, 17, 63, 64, 65, 127, 300, 2049])
+@pytest.mark.parametrize("hidden", [1, 15, 16, 17, 65, 300])
 def test_rows_on_and_off_the_length_of_vectors_are_right_with_the_instructions_of_each_machine(
     machines: dict[str, Implementation], hidden: int, dtype: str
 ) -> None:
@@ -103,7 +99,7 @@ def test_a_row_has_the_same_bits_in_any_batch(dtype: str) -> None:
         assert torch.equal(torch.cat(parts), y), rows
 
 
-@pytest.mark.parametrize("shape", [(1, 300_000), (7, 40_000), (3000, 768), (5000, 48)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 300_000), (3000, 768)], ids=str)
 def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None:
     of = inputs_of(shape)
     one = results(of)
@@ -118,12 +114,9 @@ def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None
     "lay",
     [
         lambda x: x[:, :48],  # rows further apart than they are long
-        lambda x: x[::3, 8:56],
         lambda x: x[:, ::2],  # elements apart
         lambda x: x[:1].expand(40, 64),  # one row many times
         lambda x: x.t(),
-        lambda x: x.flip(0)[3:],
-        lambda x: x.reshape(8, 8, 64).transpose(0, 1),
     ],
 )
 def test_any_strides_are_read_correctly(lay: Callable[[Tensor], Tensor]) -> None:
@@ -143,12 +136,6 @@ def test_any_layout_returns_the_same_bits_as_a_dense_copy(name: str, layout: str
     of = inputs_of((6, 48))
     laid = LAYOUTS[layout](of[name])
     assert same(results({**of, name: laid}), results({**of, name: laid.clone().contiguous()}))
-
-
-def test_a_zero_gradient_without_memory_gives_zeros() -> None:
-    of = inputs_of((6, 48))
-    _, *gradients = results(of | {"dy": torch._efficientzerotensor((6, 48))})
-    assert [gradient.count_nonzero().item() for gradient in gradients] == [0, 0, 0]
 
 
 def test_without_a_required_gradient_nothing_is_recorded() -> None:
@@ -191,59 +178,23 @@ def test_a_gradient_does_not_depend_on_which_others_are_wanted(affine: Affine) -
         assert same(results(of, wanted), [every[name] for name in ("y", *wanted)])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_mode_and_a_profiler_observe_the_operators_and_change_no_bit(dtype: str) -> None:
-    of = inputs_of((9, 40), dtype)
-    plain = results(of)
-    with Seen() as seen:
-        assert same(results(of), plain)
-    forward, backward = (
-        f"layernorm_bench::cpu_recentred_{direction}" for direction in ("forward", "backward")
-    )
-    assert [name for name in seen.names if "layernorm_bench" in name] == [forward, backward]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        results(of)
-    name = "layernorm_bench::cpu_recentred"
-    assert [event.count for event in profile.key_averages() if event.key == name] == [1]
-
-
-class Seen(TorchDispatchMode):
-    """Records the names of the operators that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.names.append(func.name())
-        return func(*args, **(kwargs or {}))
-
-
 def test_torch_checks_schema_autograd_and_shapes_with_static_and_dynamic_sizes() -> None:
     x, weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((4, 8), (8,), (8,)))
     cpu_recentred(x, (8,))
-    operators = torch.ops.layernorm_bench
-    torch.library.opcheck(operators.cpu_recentred.default, (x, [8], weight, bias, 1e-5))
-    x = x.detach()
-    torch.library.opcheck(operators.cpu_recentred.default, (x, [8]))
-    y, statistics = operators.cpu_recentred_forward(x, None, None, 8, 1e-5)
-    inputs = (y, x, None, None, statistics, 8, [True, False, False])
-    torch.library.opcheck(operators.cpu_recentred_backward.default, inputs)
+    operator = torch.ops.layernorm_bench.cpu_recentred.default
+    torch.library.opcheck(operator, (x, [8], weight, bias, 1e-5))
 
 
+@pytest.mark.usefixtures("unloaded")
 def test_a_first_call_may_be_a_compiled_one() -> None:
-    # in its own process, because this one may have loaded the library already
-    program = """
-import torch
-from implementations import cpu_recentred
-x = torch.randn(4, 8, requires_grad=True)
-compiled = torch.compile(lambda x: cpu_recentred(x, (8,)), fullgraph=True, backend="aot_eager")
-found, expected = (torch.autograd.grad(function(x).sin().sum(), x)[0]
-                   for function in (compiled, lambda x: cpu_recentred(x, (8,))))
-print(torch.equal(found, expected))
-"""
-    command = [sys.executable, "-c", program]
-    assert subprocess.check_output(command, cwd=Path(__file__).parents[3], text=True) == "True\n"
+    def loss(x: Tensor) -> Tensor:
+        return cpu_recentred(x, (8,)).sin().sum()
+
+    torch.compiler.reset()
+    x = torch.randn(4, 8, requires_grad=True)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    found, expected = (torch.autograd.grad(function(x), x) for function in (compiled, loss))
+    assert torch.equal(*found, *expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*batching rule", "ignore:`torch.jit.script`")
@@ -265,15 +216,7 @@ def test_transforms_of_torch_func_give_the_gradients_of_autograd() -> None:
     ("x", "shape", "weight", "kind", "words"),
     [
         (torch.ones(2, 3), (), None, ValueError, "normalized_shape is empty"),
-        (torch.ones(2, 3), (2, 2, 3), None, ValueError, r"\[2, 2, 3\], but x has shape \[2, 3\]"),
         (torch.ones(2, 3), (4,), None, ValueError, r"its last 1 axes must be the same"),
-        (
-            torch.ones(2, 3),
-            (3,),
-            torch.ones(1, 3),
-            ValueError,
-            r"weight .*\[1, 3\], expected \[3\]",
-        ),
         (torch.ones(2, 3).int(), (3,), None, UnsupportedError, "not take Int; it takes float32"),
         (
             torch.ones(2, 3).bfloat16(),
@@ -283,7 +226,7 @@ def test_transforms_of_torch_func_give_the_gradients_of_autograd() -> None:
             "x is BFloat16, weight is Half",
         ),
     ],
-    ids=["no axis", "too many axes", "other axes", "weight", "dtype", "mixed dtypes"],
+    ids=["no axis", "other axes", "dtype", "mixed dtypes"],
 )
 def test_shapes_and_dtypes_that_do_not_agree_are_named(
     x: Tensor, shape: tuple[int, ...], weight: Tensor | None, kind: type[Exception], words: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from types import ModuleType
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from implementations import PEERS, UnsupportedError, find
+from implementations import UnsupportedError, find
 
 NATIVE_DTYPE = object()  # what Transformer Engine calls float32
 
@@ -136,22 +135,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, on_cuda: None) -> Put:
 
 def leaves_of(shape: tuple[int, ...] = (4, 30), dims: int = 1) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
-    return [
-        torch.randn(sizes, generator=generator).requires_grad_()
-        for sizes in (shape, shape[-dims:], shape[-dims:])
-    ]
-
-
-def test_every_peer_for_gpus_has_a_stand_in() -> None:
-    assert {norm.name for norm in PEERS if norm.devices == {"cuda"}} == STAND_INS.keys()
-
-
-GAPS: list[Callable[[Tensor], Tensor]] = [
-    lambda x: x,
-    lambda x: x.repeat(1, 2)[:, ::2],
-    lambda x: x.repeat(1, 2)[:, :30],
-    lambda x: x.T.contiguous().T,
-]
+    sizes = (shape, shape[-dims:], shape[-dims:])
+    return [torch.randn(size, generator=generator).requires_grad_() for size in sizes]
 
 
 @pytest.mark.parametrize(
@@ -171,16 +156,11 @@ def test_arguments_are_passed_in_the_right_places(
     x, *parameters = leaves_of(shape, dims)
     parameters = parameters[:given]
     dy = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))  # not contiguous
-    for lay in GAPS if len(shape) == 2 else GAPS[:1]:
+    for with_gaps in (x, x.repeat_interleave(2, -1)[..., ::2]):
         results = []
         for norm in (find(name), functional.layer_norm):
-            y = norm(lay(x), shape[-dims:], *[*parameters, None, None][:2], 0.25)
-            # twice, because a backward is timed repeatedly
-            first, second = (
-                torch.autograd.grad(y, [x, *parameters], dy, retain_graph=True) for _ in range(2)
-            )
-            assert all(map(torch.equal, first, second))
-            results.append([y, *first])
+            y = norm(with_gaps, shape[-dims:], *[*parameters, None, None][:2], 0.25)
+            results.append([y, *torch.autograd.grad(y, [x, *parameters], dy, retain_graph=True)])
         torch.testing.assert_close(*results)
 
 
@@ -188,14 +168,9 @@ def test_arguments_are_passed_in_the_right_places(
     ("name", "given", "dtype", "why"),
     [
         ("liger", 1, torch.float32, "liger-kernel needs a bias"),
-        ("liger", 0, torch.float32, "liger-kernel needs a weight"),
-        ("flash_attn", 0, torch.float32, "flash-attn needs a weight"),
         ("quack", 0, torch.float32, "quack-kernels needs a weight"),
-        ("transformer_engine", 1, torch.float32, "transformer-engine needs a bias"),
         ("apex", 1, torch.float32, "apex takes a weight and a bias, or neither"),
         ("quack", 2, torch.float16, "weight of float32, not float16"),
-        ("transformer_engine", 2, torch.float16, "weight of float32, not float16"),
-        ("apex", 2, torch.float16, "weight of float32, not float16"),
     ],
 )
 def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
@@ -207,43 +182,9 @@ def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
         find(name)(x, (30,), *(parameter.to(dtype) for parameter in parameters[:given]))
 
 
-def test_without_a_gradient_quack_returns_no_statistics(
+def test_a_package_without_a_needed_part_is_refused(
     stand_in: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: list[dict[str, bool]] = []
-
-    def forward(x: Tensor, *parameters: Any, **named: bool) -> Tensor:
-        options.append(named)
-        return x.clone()
-
-    monkeypatch.setattr(stand_in("quack")["quack.rmsnorm"], "layernorm_fwd", forward)
-    x, weight, bias = (leaf.detach() for leaf in leaves_of())
-    # float32 parameters are accepted for every dtype of x
-    assert find("quack")(x.bfloat16(), (30,), weight, bias).dtype == torch.bfloat16
-    assert options == [{}]
-
-
-@pytest.mark.parametrize(
-    ("name", "absent", "why"),
-    [
-        # like the other apex on PyPI
-        (
-            "apex",
-            "apex.normalization.fused_layer_norm",
-            r"apex cannot be imported .*apex\.normalization",
-        ),
-        ("apex", "fused_layer_norm_cuda", r"apex cannot be imported .*fused_layer_norm_cuda"),
-        ("quack", "layernorm_bwd", r"no quack\.rmsnorm\.layernorm_bwd: pip install -U"),
-    ],
-)
-def test_a_package_without_a_needed_part_is_refused(
-    name: str, absent: str, why: str, stand_in: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places = stand_in(name)
-    places[name].__spec__ = ModuleSpec(name, None)  # it is installed
-    if absent in places:
-        monkeypatch.setitem(sys.modules, absent, None)
-    else:
-        monkeypatch.delattr(places["quack.rmsnorm"], absent)
-    with pytest.raises(UnsupportedError, match=why):
-        find(name)(torch.zeros(4, 30), (30,), torch.ones(30), torch.zeros(30))
+    monkeypatch.delattr(stand_in("quack")["quack.rmsnorm"], "layernorm_bwd")
+    with pytest.raises(UnsupportedError, match=r"no quack\.rmsnorm\.layernorm_bwd: pip install -U"):
+        find("quack")(torch.zeros(4, 30), (30,), torch.ones(30), torch.zeros(30))

@@ -27,12 +27,9 @@ from factories.foreign_norms import (
     WiderNorm,
     WrapperNorm,
     built,
-    plain,
 )
 from factories.golden import assert_golden
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.utils import parametrizations, parametrize
 
 from implementations import (
     LayerNorm,
@@ -124,18 +121,14 @@ def test_it_can_be_copied_pickled_and_replaced_again(kind: type[nn.Module]) -> N
 
 def test_shape_eps_and_parameters_are_those_of_the_module() -> None:
     made = nn.Sequential(*map(built, (GammaBetaNorm, HolderNorm, NoParametersNorm)))
-    made.append(nn.LayerNorm((3, 8), eps=1e-3, bias=False, dtype=torch.float64))
-    made[3].weight.requires_grad_(False)
     replace_layer_norms(made, "two_pass")
-    assert [norm.eps for norm in made] == [1e-12, 1e-5, 1e-6, 1e-3]
-    assert [norm.normalized_shape for norm in made] == [(8,), (8,), (8,), (3, 8)]
-    assert [norm.elementwise_affine for norm in made] == [True, True, False, True]
+    assert [norm.eps for norm in made] == [1e-12, 1e-5, 1e-6]
+    assert [norm.normalized_shape for norm in made] == [(8,), (8,), (8,)]
+    assert [norm.elementwise_affine for norm in made] == [True, True, False]
     made[0].gamma = nn.Parameter(torch.full((HIDDEN,), 3.0))
     assert made[0].weight is made[0].gamma
-    assert made[0].bias is made[0].beta
     assert made[1].weight is made[1].norm.weight
-    assert (made[2].weight, made[2].bias, made[3].bias) == (None, None, None)
-    assert (made[3].weight.dtype, made[3].weight.requires_grad) == (torch.float64, False)
+    assert made[2].weight is None
 
 
 def test_the_original_class_still_names_x_and_loads_checkpoints() -> None:
@@ -143,8 +136,6 @@ def test_the_original_class_still_names_x_and_loads_checkpoints() -> None:
     before = made[0](hidden_states=normal(3, HIDDEN))
     replace_layer_norms(made, "two_pass")
     torch.testing.assert_close(made[0](hidden_states=normal(3, HIDDEN)), before)
-    with pytest.raises(TypeError):
-        made[0](normal(3, HIDDEN), normal(3, HIDDEN))
     made.load_state_dict({"0.old": torch.full((HIDDEN,), 3.0), "0.bias": torch.zeros(HIDDEN)})
     assert made[0].weight[0] == 3.0
 
@@ -159,23 +150,6 @@ def test_a_model_in_low_precision_keeps_its_dtype(kind: type[nn.Module]) -> None
     torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)  # 2^-8 per rounding
 
 
-def test_with_float32_parameters_y_keeps_the_dtype_of_x_if_it_did_before() -> None:
-    made = built(Float32Norm)
-    x = normal(3, HIDDEN).bfloat16()
-    before = made(x)
-    replace_layer_norms(made, "two_pass")
-    torch.testing.assert_close(made(x), before, rtol=2**-8, atol=0)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert made(x).dtype == torch.bfloat16
-
-
-def test_a_frozen_module_is_changed_also_under_inference_mode_and_autocast() -> None:
-    made = built(GammaBetaNorm).requires_grad_(False)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        assert replace_layer_norms(made, "two_pass").changed == ("",)
-    assert not made.gamma.requires_grad
-
-
 def test_a_call_that_the_implementation_refuses_is_not_run_by_the_original_class() -> None:
     made = built(GammaBetaNorm).double()
     replace_layer_norms(made, replace(native, name="narrow", dtypes=frozenset({"float32"})))
@@ -185,9 +159,7 @@ def test_a_call_that_the_implementation_refuses_is_not_run_by_the_original_class
 
 HOOKS: list[Callable[[nn.Module, Callable[..., None]], Any]] = [
     lambda made, hook: made.register_forward_hook(hook),
-    lambda made, hook: made.register_forward_pre_hook(hook),
     lambda made, hook: made.register_full_backward_hook(hook),
-    lambda made, hook: made.register_state_dict_post_hook(hook),
     lambda made, hook: next(made.parameters()).register_post_accumulate_grad_hook(hook),
 ]
 
@@ -203,7 +175,6 @@ def test_hooks_are_carried_over_and_can_be_removed(
     replace_layer_norms(made, "two_pass")
     for _ in range(2):
         made(normal(5, HIDDEN).requires_grad_()).sum().backward()
-        made.state_dict()
         assert calls == [1]
         handle.remove()
 
@@ -222,13 +193,6 @@ def test_tied_parameters_and_an_optimizer_made_before_keep_working(kind: type[nn
     assert not torch.equal(made[1].weight, before)
 
 
-def test_a_model_on_the_meta_device_stays_there() -> None:
-    made = nn.Sequential(nn.LayerNorm(HIDDEN), GammaBetaNorm()).to("meta")
-    assert replace_layer_norms(made, "two_pass").changed == ("0", "1")
-    assert made[0].weight.is_meta
-    assert made[1].weight.is_meta
-
-
 @torch_or_foreign
 def test_a_model_compiled_before_runs_the_implementation_afterwards(kind: type[nn.Module]) -> None:
     made = nn.Sequential(built(kind))
@@ -239,17 +203,6 @@ def test_a_model_compiled_before_runs_the_implementation_afterwards(kind: type[n
     after = compiled(normal(5, HIDDEN))
     torch.testing.assert_close(after, before)
     assert "NativeLayerNorm" not in after.grad_fn.name()
-
-
-def test_a_parametrized_layer_norm_stays_parametrized() -> None:
-    made = nn.Sequential(nn.LayerNorm(HIDDEN))
-    parametrizations.weight_norm(made[0], "weight", dim=None)
-    before, names = made(normal(5, HIDDEN)), list(made.state_dict())
-    assert replace_layer_norms(made, "two_pass").changed == ("0",)
-    assert list(made.state_dict()) == names
-    torch.testing.assert_close(copy.deepcopy(made)(normal(5, HIDDEN)), before, rtol=1e-5, atol=1e-5)
-    parametrize.remove_parametrizations(made[0], "weight")
-    assert type(made[0]) is LayerNorm
 
 
 # --- a model -------------------------------------------------------------------------------------
@@ -282,10 +235,8 @@ def test_a_layer_norm_inside_a_changed_one_is_changed_only_if_it_is_called_elsew
     report = replace_layer_norms(made, "two_pass", only=lambda name, module: name != "0")
     assert (report.changed, [name for name, _ in report.left]) == (("0.inner",), ["0"])
     made = nn.Sequential(built(WrapperNorm))
-    for name in ("two_pass", "welford"):
-        report = replace_layer_norms(made, name)
-        assert (report.changed, report.left) == (("0",), ())
-        assert type(made[0].inner) is nn.LayerNorm
+    assert replace_layer_norms(made, "two_pass").changed == ("0",)
+    assert type(made[0].inner) is nn.LayerNorm
     wrapper = built(WrapperNorm)
     made = nn.ModuleDict({"alone": wrapper.inner, "outer": wrapper})
     assert replace_layer_norms(made, "two_pass").changed == ("alone", "outer")
@@ -308,30 +259,6 @@ def test_an_unknown_implementation_or_a_predicate_that_raises_leaves_the_model_a
     with pytest.raises(KeyError):
         replace_layer_norms(made, "two_pass", only=lambda name, _: {"1": True}[name])
     assert type(made[1]) is nn.LayerNorm
-
-
-def test_only_modules_with_norm_in_their_name_that_compute_no_parameter_are_tried() -> None:
-    weight_norm = parametrizations.weight_norm(nn.Linear(HIDDEN, HIDDEN))
-    made = nn.Sequential(nn.Sequential(built(PlainNorm)), weight_norm)
-    report = replace_layer_norms(made, "two_pass")
-    assert (report.changed, report.left) == (("0.0",), ())
-
-
-def test_equal_modules_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Tensor] = []
-    forward: Any = GammaBetaNorm.forward
-
-    def recorded(self: nn.Module, x: Tensor) -> Tensor:
-        calls.append(x)
-        return forward(self, x)
-
-    monkeypatch.setattr(GammaBetaNorm, "forward", recorded)
-    counts = []
-    for number in (1, 100):
-        made = nn.Sequential(*(built(GammaBetaNorm) for _ in range(number)))
-        assert len(replace_layer_norms(made, "two_pass").changed) == number
-        counts.append(len(calls))
-    assert counts[1] == 2 * counts[0]
 
 
 # --- encoders with a fused path that never calls its norms ---------------------------------------
@@ -363,9 +290,7 @@ def test_an_encoder_calls_the_implementation_at_inference(has_padding: bool) -> 
 def test_an_encoder_keeps_its_fused_path_exactly_while_its_norms_are_native() -> None:
     made = encoder()
     assert replace_layer_norms(made, "native").unfused == ()
-    assert replace_layer_norms(made, "two_pass", only=lambda *declined: False).unfused == ()
     assert made.layers[0].activation_relu_or_gelu
-    assert made.use_nested_tensor
     report = replace_layer_norms(nn.ModuleDict({"encoder": made}), "two_pass")
     assert report.unfused == ("encoder", "encoder.layers.0", "encoder.layers.1")
 
@@ -373,34 +298,17 @@ def test_an_encoder_keeps_its_fused_path_exactly_while_its_norms_are_native() ->
 # --- what is left --------------------------------------------------------------------------------
 
 
-class Doubled(LayerNorm):
-    __module__ = "theirs"
-
-    def forward(self, input: Tensor) -> Tensor:
-        return 2 * super().forward(input)
-
-
-def with_the_eps_of_its_dtype(self: Any, x: Tensor) -> Tensor:
-    eps = 1e-5 if x.dtype == torch.float32 else 1e-2
-    return functional.layer_norm(x, (HIDDEN,), self.weight, self.bias, eps)
-
-
-DtypeNorm = plain("DtypeNorm", with_the_eps_of_its_dtype)
-LazyNorm = plain("LazyNorm", weight=nn.UninitializedParameter)
-
-
-def test_instances_of_one_class_are_distinguished_by_their_flags_and_dtypes() -> None:
-    made = nn.Sequential(FormatNorm(), FormatNorm(), BrokenNorm(), FormatNorm(), DtypeNorm())
+def test_instances_of_one_class_are_distinguished_by_their_flags() -> None:
+    made = nn.Sequential(FormatNorm(), FormatNorm(), BrokenNorm())
     made[1].channels_first = True
     report = replace_layer_norms(made, "two_pass")
-    assert report.changed == ("0", "3", "4")
+    assert report.changed == ("0",)
     assert [(name, "axis 1" in why) for name, why in report.left] == [("1", True), ("2", False)]
 
 
 def other_norms() -> nn.ModuleDict:
     """Return modules that are left, each for another reason."""
-    parametrized, replaced = built(GammaBetaNorm), nn.LayerNorm(HIDDEN)
-    parametrizations.weight_norm(parametrized, "gamma", dim=None)
+    replaced = nn.LayerNorm(HIDDEN)
     replaced.forward = replaced.forward
     hooked = built(HolderNorm)
     hooked.norm.register_forward_hook(lambda *arguments: None)
@@ -410,12 +318,7 @@ def other_norms() -> nn.ModuleDict:
         | {
             "TrainingNorm": built(TrainingNorm).eval(),
             "WiderNorm": WiderNorm().bfloat16(),
-            "DtypeNorm": DtypeNorm().bfloat16(),
-            "LazyNorm": LazyNorm(),
-            "Doubled": Doubled(HIDDEN),
             "RMSNorm": nn.RMSNorm(HIDDEN),
-            "GroupNorm": nn.GroupNorm(2, HIDDEN),
-            "parametrized": parametrized,
             "replaced_forward": replaced,
             "hooked": hooked,
             "already": LayerNorm(HIDDEN, implementation="two_pass"),
@@ -445,7 +348,6 @@ def test_the_report_is_that_of_the_golden_file() -> None:
             "batches": nn.Sequential(*(nn.BatchNorm1d(HIDDEN) for _ in range(5))),
         }),
         "other norms": other_norms(),
-        "one module": nn.LayerNorm(HIDDEN),
         "a module that stays": PlainNorm(),
         "no norm": nn.Linear(HIDDEN, HIDDEN),
     }

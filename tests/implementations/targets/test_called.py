@@ -50,10 +50,6 @@ def by_keyword(x: Tensor, *, ln_weight: Any = None, ln_bias: Any = None) -> Tens
     return last_axis(x, ln_weight, ln_bias, 1e-3)
 
 
-def small_eps(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-12) -> Tensor:
-    return last_axis(x, weight, bias, eps)
-
-
 def blocked(x: Tensor, weight: Tensor, bias: Tensor, block: int) -> Tensor:
     return last_axis(x, weight, bias) * block
 
@@ -66,16 +62,6 @@ class Saving(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return last_axis(x, weight, bias, eps)
-
-
-class WithSetup(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return last_axis(x, weight, bias, eps)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
 
 
 class OtherNames(nn.Module):
@@ -124,17 +110,12 @@ def trained() -> nn.LayerNorm:
     [
         *((target, 0.25, 0.25) for target in (torchs, without_shape, eps_first, of_one_number)),
         (Saving, 0.25, 0.25),
-        (WithSetup, 0.25, 0.25),
         (by_keyword, None, 1e-3),
-        (small_eps, None, 1e-12),
         (without_shape, None, 1e-5),  # a required eps has the default of torch
         (of_images, None, 1e-5),
         (nn.LayerNorm, 0.25, 0.25),
         (OtherNames, 0.25, 0.25),
-        (OtherNames, None, 1e-5),
         (FixedEps, None, 1e-3),
-        (FixedEps, 1e-3, 1e-3),
-        (OfImages, 0.25, 0.25),
         (OfImages, None, 1e-6),
         (trained(), None, 0.25),
     ],
@@ -156,16 +137,11 @@ def test_an_argument_of_unknown_role_is_supplied_by_the_user() -> None:
     ("function", "is_adapted"),
     [
         (torchs, False),
-        (lambda x, shape, gamma, beta, epsilon: x, False),
         (lambda x, s, w, b, e: x, False),
         (lambda *arguments: arguments[0], False),
-        (lambda x, shape, *others: x, False),
-        (wraps(torchs)(lambda *arguments: torchs(*arguments)), False),
         (wraps(without_shape)(lambda x, normalized_shape, weight, bias, eps: x), False),
-        (max, False),
         (wraps(without_shape)(lambda *arguments: without_shape(*arguments)), True),
         (lambda x, weight, bias: x, True),
-        (lambda x: x, True),
     ],
 )
 def test_a_function_is_adapted_unless_its_call_is_that_of_torch(
@@ -191,28 +167,6 @@ def test_several_axes_are_passed_and_flags_switch_parameters_off(
     assert all(map(torch.equal, *results))
 
 
-class CountsItsCalls(nn.LayerNorm):
-    """Counts its calls in a buffer, as torch.nn.BatchNorm1d does."""
-
-    calls: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, input: Tensor) -> Tensor:
-        self.calls += 1
-        return super().forward(input)
-
-
-def test_a_module_first_called_in_inference_mode_has_normal_buffers() -> None:
-    norm = adapted(CountsItsCalls)
-    norm.meaning()
-    with torch.inference_mode():
-        norm(X, (5,), WEIGHT, BIAS)
-    assert torch.equal(norm(X, (5,), WEIGHT, BIAS), functional.layer_norm(X, (5,), WEIGHT, BIAS))
-
-
 def test_an_instance_stays_as_it_is() -> None:
     made = trained()
     norm = adapted(made)
@@ -226,39 +180,6 @@ def test_an_instance_stays_as_it_is() -> None:
 # --- refusals ------------------------------------------------------------------------------------
 
 
-class OfTwo(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-
-    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        return x + condition
-
-
-class Unbuildable(nn.Module):
-    def __init__(self, config: object, depth: int) -> None:
-        super().__init__()
-
-
-class Odd(nn.Module):
-    def __init__(self, dim: int) -> None:
-        raise ValueError("dim must be odd")
-
-
-class Gated(nn.LayerNorm):
-    def __init__(self, dim: int) -> None:
-        super().__init__(dim)
-        self.gate = nn.Parameter(torch.rand(dim))
-
-
-class NoBias(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return last_axis(x, self.scale)
-
-
 def raising(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     raise RuntimeError(f"not of {x.dim()} axes")
 
@@ -268,21 +189,12 @@ def raising(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     [
         # with this signature
         (lambda: None, (WEIGHT, BIAS), "no argument that could be x"),
-        (lambda gamma, beta, x: x, (WEIGHT, BIAS), "needs x"),
         (blocked, (WEIGHT, BIAS), r"needs block: give --init 'block=\.\.\.'"),
-        (Unbuildable, (WEIGHT, BIAS), r"Unbuildable\(config.* --init 'depth=\.\.\.'"),
-        (Odd, (WEIGHT, BIAS), r"Odd\(.*\[32\]: ValueError: dim must be odd"),
-        (OfTwo, (WEIGHT, BIAS), "condition besides x"),
-        (Gated, (WEIGHT, BIAS), "its parameter gate is neither a weight nor a bias"),
         (raising, (WEIGHT, BIAS), "first: RuntimeError: not of 4 axes"),
         # with these arguments
         (lambda x, eps: last_axis(x, None, None, eps), (WEIGHT, None), "takes no weight"),
-        (lambda x, w, eps: last_axis(x, w, None, eps), (WEIGHT, BIAS), "takes no bias"),
-        (NoBias, (WEIGHT, BIAS), "the module has no bias"),
-        (NoBias, (None, None), r"always has its weight \(scale\)"),
         (trained(), (WEIGHT, None), r"always has its bias \(bias\)"),
         (by_keyword, (WEIGHT, BIAS, 1e-5), r"eps .* 0\.001, and 1e-05"),
-        (FixedEps, (WEIGHT, BIAS, 1e-5), r"0\.001, and 1e-05"),
         (trained(), (WEIGHT, BIAS, 1e-5), r"0\.25, and 1e-05"),
     ],
 )
@@ -304,13 +216,10 @@ def test_an_argument_of_the_user_that_the_constructor_does_not_take_is_refused()
     ("target", "x", "shape", "weight", "kind", "words"),
     [
         (trained(), X, (4,), WEIGHT[:4], ValueError, "does not end in"),
-        (trained(), X, (4, 5), WEIGHT, ValueError, "does not end in"),
         (trained(), X, (3, 5), WEIGHTS, UnsupportedError, "normalises one axis; 2"),
         (trained(), X[:, :4], (4,), WEIGHT[:4], UnsupportedError, r"always \[5\], and \[4\]"),
-        (trained(), X, (5,), WEIGHT[:1], ValueError, r"weight has shape \[1\], expected \[5\]"),
         (trained(), X, (5,), WEIGHTS, ValueError, r"weight has shape \[3, 5\], expected \[5\]"),
-        (small_eps, X, (4,), WEIGHT, ValueError, "does not end in"),
-        (small_eps, X, (3, 5), WEIGHT, UnsupportedError, "normalises one axis; 2"),
+        (by_keyword, X, (3, 5), WEIGHT, UnsupportedError, "normalises one axis; 2"),
     ],
 )
 def test_shapes_that_a_target_does_not_take_are_refused(
@@ -323,8 +232,8 @@ def test_shapes_that_a_target_does_not_take_are_refused(
 # --- channels first ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(6,), (12, 6), (2, 3, 6), (2, 3, 5, 6), (2, 3, 5, 7, 6), (0, 6)])
-@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(6,), (12, 6), (2, 3, 5, 6), (0, 6)])
+@pytest.mark.parametrize("spatial", [1, 2])
 def test_the_last_axis_of_any_x_becomes_the_channels_of_an_image(
     shape: tuple[int, ...], spatial: int
 ) -> None:
@@ -346,21 +255,7 @@ def test_the_last_axis_of_any_x_becomes_the_channels_of_an_image(
     torch.testing.assert_close(found, expected)
     dx = (torch.autograd.grad(y, x, torch.ones(shape))[0] for y in (found, expected))
     torch.testing.assert_close(*dx)
-    with torch.inference_mode():
-        assert torch.equal(norm(torch.ones(shape), (6,), weight, bias), bias.expand(shape))
-    ((batch, channels, *others), _) = (image.shape for image in images)
+    ((batch, channels, *others),) = (image.shape for image in images)
     assert channels == 6
     if len(shape) == spatial + 2:  # it keeps its axes
         assert (batch, *others) == shape[:-1]
-
-
-def test_an_image_with_gaps_remains_so_and_writes_into_an_image_reach_x() -> None:
-    def doubling(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        seen.append(image.is_contiguous())
-        return of_images(image.mul_(2), weight, bias)
-
-    seen: list[bool] = []
-    for x, is_dense in ((torch.ones(4, 6), True), (torch.ones(6, 4).T, False)):
-        adapted(doubling, channels_first=True)(x, (6,), torch.ones(6), torch.zeros(6))
-        assert torch.equal(x, torch.full((4, 6), 2.0))
-        assert seen[-1] == is_dense

@@ -28,10 +28,6 @@ def rms_norm(x: Tensor, weight: Tensor | float = 1.0, bias: Tensor | float = 0.0
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * weight + bias
 
 
-def one_weight(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return layer_norm(x) * weight[0] + bias[0]
-
-
 def channels_first(x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
     return layer_norm(x.movedim(1, -1), weight, bias).movedim(-1, 1)
 
@@ -45,20 +41,15 @@ def channels_first(x: Tensor, weight: Any = None, bias: Any = None) -> Tensor:
         (lambda x, weight, bias: layer_norm(x, 1 + weight, bias), "LayerNorm with 1 + weight"),
         (lambda x, weight, bias: layer_norm(x) + bias, "LayerNorm without its weight"),
         (lambda x, weight, bias: layer_norm(x, weight), "LayerNorm without its bias"),
-        (one_weight, "LayerNorm with one weight for all features"),
         (rms_norm, "RMSNorm"),
-        (lambda x, weight, bias: rms_norm(x, 1 + weight, bias), "RMSNorm with 1 + weight"),
         (lambda x, weight, bias: x * weight + bias, "scale and shift without normalisation"),
         (lambda x, weight, bias: x, "Identity"),
         (nn.BatchNorm2d(WIDTH, affine=False), "BatchNorm"),
         (nn.GroupNorm(8, WIDTH, affine=False), "GroupNorm with 8 groups"),
-        (nn.GroupNorm(1, WIDTH), "GroupNorm with 1 group"),
         (nn.LayerNorm((4, 8)), "LayerNorm"),
-        (nn.Identity(), "Identity"),
         (lambda x, weight, bias: torch.sin(x), None),
         (lambda x, weight, bias: x.flatten(), None),
         (lambda x, weight, bias: x * float("nan"), None),
-        (lambda x, weight, bias: torch.zeros_like(x), None),
         (lambda x, weight, bias: (layer_norm(x, weight, bias), None), None),
     ],
 )
@@ -66,9 +57,8 @@ def test_the_normalisation_is_named_if_it_is_known(target: Any, name: str | None
     assert meaning_of(target).normalization == name
 
 
-@pytest.mark.parametrize("target", [channels_first, lambda x: channels_first(x)])
-def test_channels_first_is_found(target: Callable[..., Tensor]) -> None:
-    found = meaning_of(target)
+def test_channels_first_is_found() -> None:
+    found = meaning_of(channels_first)
     assert (found.normalization, found.channels_first) == ("LayerNorm", True)
 
 
@@ -87,7 +77,7 @@ def test_one_accepted_rank_and_dtype_are_enough(rank: int, dtype: torch.dtype) -
 # --- eps -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("eps", [1e-3, 1e-5, 1e-6, 1e-12, 3e-7, 0.0])
+@pytest.mark.parametrize("eps", [1e-3, 1e-12, 3e-7, 0.0])
 def test_a_fixed_eps_is_measured(eps: float) -> None:
     found = meaning_of(lambda x, weight, bias: layer_norm(x, weight, bias, eps))
     assert (found.takes_eps, found.eps, found.default_eps) == (False, eps, eps)
@@ -135,16 +125,6 @@ def as_size(dim: torch.Size) -> Kept:
     return Kept(*dim)
 
 
-def as_either(dim: int | tuple[int, ...]) -> Kept:
-    return Kept(dim)
-
-
-def as_list(shape: Any) -> Kept:
-    if not isinstance(shape, list):
-        raise TypeError("a list, please")
-    return Kept(shape)
-
-
 def flagged(dim: int, bias: bool, elementwise_affine: bool = True, scale: float = 1.0) -> Kept:
     return Kept(bias, elementwise_affine, scale)
 
@@ -159,29 +139,19 @@ DEPTH = {"init": {"depth": 3}}
         # the size, by its name and as annotated
         (lambda normalized_shape: Kept(normalized_shape), {}, (6,)),
         (lambda hidden_size, eps=1e-6: Kept(hidden_size, eps), {}, (6, 1e-6)),
-        (lambda bias, ndim: Kept(ndim, bias), {}, (6, True)),
         (lambda c_in, eps=1e-5: Kept(c_in), {}, (6,)),  # the first required one
-        (lambda hidden_size=None: Kept(hidden_size), {}, (6,)),
         (lambda *passed_on: Kept(*passed_on), {}, (6,)),
-        (lambda eps=1e-5: Kept(eps), {}, (1e-5,)),  # no size
         (as_int, {}, (6,)),
         (as_size, {}, (6,)),
-        (as_either, {}, (6,)),
-        (as_list, {}, ([6],)),
         # eps, of any name
         (lambda dim, eps: Kept(eps), {}, (1e-5,)),  # a required eps has torch's default
         (lambda dim, eps=1e-6: Kept(eps), EPS, (0.25,)),
-        (lambda dim, epsilon: Kept(epsilon), EPS, (0.25,)),
         (lambda dim, variance_epsilon=1e-12: Kept(variance_epsilon), EPS, (0.25,)),
-        (lambda dim, e=1e-5: Kept(e), EPS, (0.25,)),
         (lambda dim, **options: Kept(options["eps"]), EPS, (0.25,)),
-        # flags
         (flagged, {"weight": True, "bias": False}, (False, True, 1.0)),
-        (flagged, {"weight": False, "bias": False}, (False, False, 1.0)),
         # arguments of the user
         (lambda dim, depth: Kept(dim, depth), DEPTH, (6, 3)),
         (lambda dim, eps=1e-5: Kept(dim), {"init": {"dim": 8}}, (8,)),
-        (lambda dim, **others: Kept(others["depth"]), DEPTH, (3,)),
     ],
 )
 def test_a_constructor_receives_size_eps_flags_and_the_arguments_of_the_user(
@@ -197,26 +167,11 @@ def test_an_eps_that_a_constructor_does_not_take_is_refused() -> None:
         ModuleFunction(lambda dim: Kept(dim)).new((6,), 0.25)
 
 
-@pytest.mark.parametrize(
-    ("build", "takes_several"),
-    [
-        (as_int, False),
-        (as_size, True),
-        (as_either, True),
-        (lambda normalized_shape: Kept(normalized_shape), True),
-        (lambda hidden_size: Kept(hidden_size), False),
-    ],
-)
-def test_several_axes_are_allowed_by_annotation_or_name(
+@pytest.mark.parametrize(("build", "takes_several"), [(as_int, False), (as_size, True)])
+def test_several_axes_are_allowed_by_annotation(
     build: Callable[..., nn.Module], takes_several: bool
 ) -> None:
     assert ModuleFunction(build).takes_several_axes == takes_several
-
-
-def test_building_does_not_change_the_random_state() -> None:
-    before = torch.get_rng_state()
-    ModuleFunction(lambda dim: nn.Linear(dim, dim)).new((6,))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 # --- the parameters of a module ------------------------------------------------------------------
@@ -240,24 +195,17 @@ class Named(nn.Module):
 @pytest.mark.parametrize(
     "module",
     [
-        Named(("weight", "bias"), bias=0.0, weight=1.0),
         Named(("gamma", "beta"), beta=0.0, gamma=1.0),
-        Named(("g", "b"), b=0.0, g=1.0),
         Named(("a_2", "b_2"), b_2=0.0, a_2=1.0),
-        Named(("weight", "other"), other=0.0, weight=1.0),
         Named(("first", "second"), second=0.0, first=1.0),  # by their initial values
         Named(("gain", None), gain=1.0),
-        Named(("alone", None), alone=1.0),
         Named((None, "beta"), beta=0.0),
-        Named((None, None)),
-        nn.Sequential(Named(("gamma", "beta"), beta=0.0, gamma=1.0)),
     ],
 )
-def test_weight_and_bias_are_recognised_by_name_or_initial_value(module: nn.Module) -> None:
-    roles = getattr(module, "roles", ("gamma", "beta"))
+def test_weight_and_bias_are_recognised_by_name_or_initial_value(module: Named) -> None:
     weight, bias = (
         None if role is None else torch.linspace(1, 2 + place, WIDTH)
-        for place, role in enumerate(roles)
+        for place, role in enumerate(module.roles)
     )
     x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0))
     y = adopt(module, "target").function(x, (WIDTH,), weight, bias)  # type: ignore[call-arg]

@@ -13,7 +13,6 @@ from torch import Tensor
 from implementations import UnsupportedError, find
 from implementations.triton import arguments
 from implementations.triton import layout as layouts
-from implementations.triton.layout import Layout
 
 HIDDEN = [1, 2, 3, 7, 64, 65, 768, 1000, 1024, 1025, 4096, 8191, 8192, 14336, 16384, 16385, 10**6]
 # of an H100 or H200; smaller devices have less, and there the table needs its own measurements
@@ -52,23 +51,6 @@ def test_dweight_has_at_least_the_declared_number_of_running_sums(
     assert layout.grid(rows, multiprocessors) * layout.rows >= min(rows, layouts.PARTS_LANES)
 
 
-def test_only_programs_that_take_several_tiles_are_limited_in_number() -> None:
-    one_per_row = Layout(columns=4096, warps=8)
-    assert [one_per_row.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 64, 10**6]
-    layout = Layout(rows=2, columns=1024, warps=4, programs=4)
-    assert [layout.grid(rows, 132) for rows in (1, 64, 10**6)] == [1, 32, 528]
-    assert [layout.grid(rows, 4) for rows in (1, 64, 10**6)] == [1, 32, 32]  # not 16
-
-
-@pytest.mark.parametrize(
-    ("rows", "hidden", "parts"), [(1, 10**6, 1), (16, 1 << 22, 1), (2048, 65536, 16), (8, 20000, 8)]
-)
-def test_dweight_has_fewer_parts_if_the_columns_alone_keep_all_programs_busy(
-    rows: int, hidden: int, parts: int
-) -> None:
-    assert layouts.gradient_parts(rows, hidden, 132) == parts
-
-
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -105,10 +87,9 @@ def test_without_a_triton_that_can_compile_the_kernels_the_need_is_named(
     [
         (torch.zeros(2, 8), r"run on cuda, x is on cpu.*TRITON_INTERPRET=1"),
         (torch.zeros(2, 8, dtype=torch.int64), "int64; there are for float16, bfloat16"),
-        (torch.zeros(1).expand(1, layouts.LONGEST + 1), "count up to 2147418112"),
         (torch.zeros(1).expand(layouts.LONGEST + 1, 1), "count up to 2147418112"),
     ],
-    ids=["device", "dtype", "hidden", "rows"],
+    ids=["device", "dtype", "rows"],
 )
 def test_an_x_that_the_compiled_kernels_do_not_take_is_refused(
     x: Tensor, words: str, monkeypatch: pytest.MonkeyPatch
