@@ -28,7 +28,7 @@ from harness.cases import make_inputs
 from harness.records import Case, Direction, RemarkKind, Severity
 from harness.verify import verify, verify_case
 from harness.verify.checks import CHECKS, Call, contract_findings, surroundings
-from implementations import ALL, Implementation, adopt, find, native
+from implementations import ALL, Implementation, adopt, native
 
 CHECK = {check.name: check for check in CHECKS}
 NAN = float("nan")
@@ -55,16 +55,8 @@ def test_every_implementation_here_passes_all(implementation: Implementation) ->
     assert list(contract_findings(implementation, CASE)) == []
 
 
-@pytest.mark.parametrize(
-    "implementation",
-    [
-        mutant("unbiased_variance"),
-        target(then(torch.detach), forward_only=True),
-    ],
-    ids=["wrong but consistent", "no gradient declared"],
-)
-def test_what_is_no_matter_of_the_contract_violates_none(implementation: Implementation) -> None:
-    assert list(contract_findings(implementation, CASE)) == []
+def test_a_wrong_but_consistent_result_violates_nothing() -> None:
+    assert list(contract_findings(mutant("unbiased_variance"), CASE)) == []
 
 
 # --- known mistakes, each found by its check -----------------------------------------------------
@@ -155,12 +147,6 @@ def raising_for_48(x: Tensor, *others: Any) -> Tensor:
     return layer_norm(x, *others)
 
 
-def careful(*arguments: Any) -> Tensor:
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(0)
-    return layer_norm(*arguments)
-
-
 ON_GPUS = target(then(lambda y: y + on_other_thread()), devices=frozenset({"cuda"}))
 
 
@@ -168,7 +154,6 @@ ON_GPUS = target(then(lambda y: y + on_other_thread()), devices=frozenset({"cuda
     ("check", "implementation", "case"),
     [
         ("y_shares_no_memory", target(from_a_slab(6 * 32)), CASE),
-        ("restores_process_state", target(careful), CASE),
         ("is_correct_on_several_threads", mutant("unbiased_variance"), CASE),
         ("is_safe_for_concurrent_callers", ON_GPUS, CASE),
     ],
@@ -392,14 +377,6 @@ def test_two_results_agree_within_their_bounds_or_their_errors(
     expected = ["y"] if differs else []
     assert call.differing(one, other) == expected
     assert call.differing(other, one) == expected
-
-
-def test_results_without_a_bound_never_differ() -> None:
-    case = Case(implementation="one_pass", shape=(6, 32), distribution="offset_1e6")
-    call = Call.of(find("one_pass"), case, Direction.FORWARD)
-    outputs = call.outputs()
-    for y in (outputs.y + 1, outputs.y * NAN):
-        assert call.differing(outputs, replace(outputs, y=y)) == []
 
 
 # --- a GPU, on a machine without one -------------------------------------------------------------

@@ -119,14 +119,6 @@ def test_nothing_is_named_where_there_is_no_pattern(
     assert named(fails, lambda seen: True if conditions == set() else shows(seen)) == conditions
 
 
-def test_nothing_is_named_without_further_cases() -> None:
-    trials = [
-        judged(case, failed=case.hidden > 1024, ratio=9 if case.hidden > 1024 else 0.1)
-        for case in quick_cases()
-    ]
-    assert list(conditions_of_failures(trials, lambda case: None)) == []
-
-
 # --- which mistake; above, the targets are simulated: a case fails where the trigger is met ------
 
 NATIVE = native.function

@@ -40,7 +40,6 @@ def fixed(x: Tensor, normalized_shape: Any, weight: Tensor, bias: Tensor) -> Ten
     ("target", "is_of_eps"),
     [
         (mutant("eps_ignored"), True),
-        (mutant("unbiased_variance"), False),
         (fixed, False),
     ],
 )
@@ -78,7 +77,6 @@ def test_the_verdict_names_where_outputs_are_wrong(monkeypatch: pytest.MonkeyPat
     ("name", "output", "shape", "conditions"),
     [
         ("dweight_averaged", "dweight", (2, 3), ()),
-        ("second_block_of_a_row_ignored", "y", (1, 1025), ()),
         ("weight_ignored_without_bias", "y", (1, 3), ("no bias is given",)),
     ],
 )
@@ -89,7 +87,7 @@ def test_the_example_has_as_few_rows_and_elements_as_show_the_mistake(
     conditions: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=9000, one_in=4, contract=False)
+    use_small_catalogue(monkeypatch, largest=1100, one_in=4, contract=False)
     example = verdict_of(mutant(name)).example
     assert example is not None
     assert verify_case(mutant(name), shape, **axes_of(example.case)).status is Status.WRONG

@@ -46,7 +46,6 @@ class Right:
 CHANNELS_FIRST = {"data_format": "channels_first"}
 RIGHT = (
     Right(target=published.NanoGPT, eps=1e-5, affines=(BOTH, WEIGHT)),
-    Right(target=published.ConvNeXt, remarks=(EPS,)),
     Right(
         target=published.ConvNeXt, axes=CHANNELS, remarks=(EPS,), init=CHANNELS_FIRST, in_full=True
     ),
