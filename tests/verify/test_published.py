@@ -47,7 +47,11 @@ CHANNELS_FIRST = {"data_format": "channels_first"}
 RIGHT = (
     Right(target=published.NanoGPT, eps=1e-5, affines=(BOTH, WEIGHT)),
     Right(
-        target=published.ConvNeXt, axes=CHANNELS, remarks=(EPS,), init=CHANNELS_FIRST, in_full=True
+        target=published.ConvNeXt,
+        axes=CHANNELS,
+        remarks=(EPS, RemarkKind.NEVER_TRIED),
+        init=CHANNELS_FIRST,
+        in_full=True,
     ),
     Right(target=published.XTransformers, eps=1e-5, affines=(WEIGHT,)),
     Right(target=published.ShortEps),
