@@ -159,12 +159,6 @@ def misreads(x: Tensor, *others: Any) -> Tensor:
     ("wrong", "tried", "mistake"),
     [
         (mutant("unbiased_variance"), cases("float32", *WIDER), "N-1"),
-        pytest.param(
-            mutant("unbiased_variance"),
-            [replace(case, device="cuda") for case in cases("float32", *WIDER)],
-            "N-1",
-            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-        ),
         (mutant("unbiased_variance"), [*SMALL, *LARGE], "N-1"),
         (mutant("mean_in_float16"), cases("float32", *WIDER), known("mean_in_float16").mistake),
         (target(misreads), STRIDED, STRIDES_IGNORED),
