@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from contextlib import nullcontext
 from pathlib import Path
 
-import click
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -85,25 +83,6 @@ def test_a_bound_is_tested_by_a_pin_of_its_first_version(
     assert untested(bounds_of([requirement]), [bounds_of([pin])]) == (
         [] if is_tested else [requirement]
     )
-
-
-@pytest.mark.parametrize(
-    ("source", "fails"),
-    [
-        ((ROOT / "harness" / "cli" / "options.py").read_text(), False),
-        ("import click\nclass Name(click.ParamType[str]): ...", True),
-    ],
-    ids=["harness/cli/options.py", "one that would fail"],
-)
-def test_the_argument_types_work_without_a_generic_paramtype_in_click(
-    monkeypatch: pytest.MonkeyPatch, source: str, fails: bool
-) -> None:
-    def refuse(cls: type, item: object) -> None:
-        raise TypeError("type 'ParamType' is not subscriptable")  # as click before 8.4.0 has it
-
-    monkeypatch.setattr(click.ParamType, "__class_getitem__", classmethod(refuse), raising=False)
-    with pytest.raises(TypeError) if fails else nullcontext():
-        exec(compile(source, "options.py", "exec"), {"__name__": __name__})
 
 
 def test_the_licence_text_is_complete() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -156,30 +155,10 @@ def test_each_file_in_a_sentence_exists() -> None:
     assert [path for path in sorted(shown) if not [*ROOT.glob(path)]] == []
 
 
-def test_each_constant_in_a_sentence_exists() -> None:
-    folders = (ROOT / "harness", ROOT / "implementations", ROOT / "docs")
-    source = "".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
-    defined = {*re.findall(r"^([A-Z][A-Z_]+)\b", source, re.MULTILINE)}
-    page = "CONTRIBUTING.md"
-    shown = {
-        code for name, code in inline_code() if name == page and re.fullmatch("[A-Z][A-Z_]+", code)
-    }
-    assert shown - defined == set()
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_each_link_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
-
-
-def test_the_set_up_is_shown() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert all(f"    {line}\n" in text for line in SET_UP)
-
-
-def test_the_readme_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 125
 
 
 # --- Python and TOML that is shown ---------------------------------------------------------------
@@ -196,21 +175,6 @@ def test_python_runs(block: Block) -> None:
     for name, function in [*names.items()]:
         if name.startswith("test_") and callable(function):
             function()
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.page.stem)
-def test_python_imports_the_public_module_alone(block: Block) -> None:
-    imported = {
-        name.partition(".")[0]
-        for node in ast.walk(ast.parse(block.text))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (
-            [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else [a.name for a in node.names]
-        )
-    }
-    assert not imported & {"harness", "implementations"}
 
 
 TOML = [block for page in PAGES for block in blocks(page, "toml")]
@@ -298,8 +262,3 @@ def write_output(page: Path, shown: str, printed: list[str], lines: int) -> None
     new = [line if len(line) <= MOST else line[:MOST].rstrip() + CUT for line in printed[:lines]]
     new += ["..."] if len(printed) > lines else []
     page.write_text(text.replace(f"```text\n{shown}```", "```text\n" + "\n".join(new) + "\n```", 1))
-
-
-def test_the_readme_has_its_three_questions() -> None:
-    commands = [command.split()[1] for page, command, _ in shown_outputs() if page == README]
-    assert commands == ["verify", "choose", "ab"]

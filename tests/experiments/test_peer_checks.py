@@ -62,16 +62,12 @@ def test_a_peer_accepts_what_is_right(peer: PeerCheck, dtype: str) -> None:
     "answer",
     [
         lambda x, y: None,
-        lambda x, y: "y",
-        lambda x, y: (1, 2),
         lambda x, y: y.flatten(),
-        lambda x, y: y.to(torch.complex64),
         lambda x, y: y.no,
         lambda x, y: y * 0,
-        lambda x, y: x * 1,
         lambda x, y: y * float("nan"),
     ],
-    ids=["none", "text", "tuple", "shape", "dtype", "raises", "zeros", "its input", "nan"],
+    ids=["none", "shape", "raises", "zeros", "nan"],
 )
 def test_nonsense_is_rejected_and_does_not_raise(
     peer: PeerCheck, dtype: str, answer: Callable[..., object], request: pytest.FixtureRequest
@@ -83,21 +79,13 @@ def test_nonsense_is_rejected_and_does_not_raise(
 @pytest.mark.parametrize(
     ("peer", "dtype", "mutant", "is_accepted"),
     [
-        ("assert_close", "bfloat16", "eps_outside_the_root", True),
         ("assert_close", "float32", "one_pass_in_disguise", True),
-        ("tritonbench", "float32", "one_pass_in_disguise", True),
         ("liger", "float32", "bias_before_weight", True),
-        ("liger", "bfloat16", "unbiased_variance", True),
         ("liger", "float32", "unbiased_variance", False),
         ("apex", "bfloat16", "eps_ignored", True),
-        ("apex", "bfloat16", "strides_ignored", False),
-        ("flash_attention", "bfloat16", "eps_outside_the_root", True),
-        ("flag_gems", "bfloat16", "one_pass_in_disguise", True),
         ("kernelbench", "float32", "weight_ignored", True),
-        ("kernelbench", "float32", "constant_statistics", False),
         ("kernelbench", "float32", "output_of_the_first_call", False),  # its state is put back
         ("llm_c", "float32", "one_pass_in_disguise", True),
-        ("llm_c", "float32", "unbiased_variance", False),
     ],
 )
 def test_a_peer_accepts_some_mutants(peer: str, dtype: str, mutant: str, is_accepted: bool) -> None:

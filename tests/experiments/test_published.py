@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 from fuzz import fuzz
@@ -71,12 +70,3 @@ def test_a_published_page_is_that_of_the_published_results(program: str, page: s
 
 def test_damaged_files_and_random_command_lines_are_handled() -> None:
     assert fuzz.findings(files=12, lines=40, seed=3) == []
-
-
-def test_a_finding_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: str) -> tuple[int, str, str]:
-        return 1, "", "ValueError()"
-
-    monkeypatch.setattr(fuzz, "make_inputs", lambda folder: None)
-    monkeypatch.setattr(fuzz, "invoke", fails)
-    assert [why for _, why in fuzz.fuzz_lines(1, Random(1))] == ["raised ValueError()"]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from red_team import compounds
 from red_team.compounds import (
-    ORDERS,
     Board,
     Fate,
     conditions_in,
@@ -42,7 +41,6 @@ def compound(base: str, *trigger: str) -> Mutant:
         (("N > 1024", "x is contiguous"), [SHORT, LONG], [], Fate.FOUND, LONG.id),
         (("N > 1024",), [SHORT], [LONG], Fate.MISSED, LONG.id),
         (("N > 1024",), [SHORT], [WITHOUT], Fate.INVISIBLE, ""),
-        (("there is no weight",), [SHORT], [WITHOUT], Fate.INVISIBLE, ""),
     ],
 )
 def test_the_fate_of_a_compound_is_that_of_the_cases_that_fail(
@@ -80,16 +78,6 @@ def test_every_condition_holds_in_some_random_cases_and_not_in_others() -> None:
     held = [conditions_in(case) for case in board.where(())]
     assert frozenset.union(*held) == set(CONDITIONS)
     assert frozenset.intersection(*held) == set()
-
-
-def test_compounds_are_drawn_once_each_and_the_same_for_a_seed() -> None:
-    drawn = draw_compounds(50, seed=3)
-    assert [len(mutant.where) for mutant in drawn] == [order for order in ORDERS for _ in range(50)]
-    texts = [mutant.text for mutant in drawn]
-    assert len(set(texts)) == len(drawn)
-    assert all(len({part.about for part in mutant.where}) == len(mutant.where) for mutant in drawn)
-    assert [mutant.text for mutant in draw_compounds(50, seed=3)] == texts
-    assert [mutant.text for mutant in draw_compounds(50, seed=4)] != texts
 
 
 def test_a_red_team_is_drawn_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:

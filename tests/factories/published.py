@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Size, Tensor, nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -37,18 +37,6 @@ class NanoGPT(nn.Module):
         return functional.layer_norm(input, self.weight.shape, self.weight, self.bias, 1e-5)
 
 
-class OLMo(nn.Module):
-    """OLMo's: no parameters, no eps in the constructor, computed in float32."""
-
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__()
-        self.normalized_shape = (hidden_size,)
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        wide = hidden_states.to(dtype=torch.float32)
-        return functional.layer_norm(wide, self.normalized_shape, eps=1e-5).to(hidden_states.dtype)
-
-
 class ConvNeXt(nn.Module):
     """ConvNeXt's: one class for both orders of the axes, eps of 1e-6."""
 
@@ -67,46 +55,6 @@ class ConvNeXt(nn.Module):
         return self.weight[:, None, None] * x + self.bias[:, None, None]
 
 
-class Vits(nn.Module):
-    """VITS' and ESPnet's: swaps the second axis with the last, for any number of axes."""
-
-    def __init__(self, channels: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.channels, self.eps = channels, eps
-        self.gamma, self.beta = _parameters(channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.transpose(1, -1)
-        y = functional.layer_norm(x, (self.channels,), self.gamma, self.beta, self.eps)
-        return y.transpose(1, -1)
-
-
-class DeBERTa(nn.Module):
-    """DeBERTa's: in float32, over the last axis whatever its size, eps of 1e-12."""
-
-    def __init__(self, hidden_size: int, eps: float = 1e-12) -> None:
-        super().__init__()
-        self.weight, self.bias = _parameters(hidden_size)
-        self.variance_epsilon = eps
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        wide = _normalised(hidden_states.float(), -1, self.variance_epsilon)
-        return self.weight * wide.to(hidden_states.dtype) + self.bias
-
-
-class Cohere(nn.Module):
-    """Cohere's: a weight and never a bias, although there is a flag for one."""
-
-    def __init__(self, hidden_size: Any = None, eps: float = 1e-5, bias: bool = False) -> None:
-        super().__init__()
-        self.weight, _ = _parameters(hidden_size)
-        self.variance_epsilon = eps
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        wide = _normalised(hidden_states.float(), -1, self.variance_epsilon)
-        return (self.weight.float() * wide).to(hidden_states.dtype)
-
-
 class XTransformers(nn.Module):
     """x-transformers': a LayerNorm without parameters inside, a gain around it, no bias."""
 
@@ -118,27 +66,6 @@ class XTransformers(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         normed: Tensor = self.ln(x)
         return normed * self.gamma
-
-
-class Labml(nn.Module):
-    """labml's constructor, which asserts on shapes, with statistics in two passes."""
-
-    def __init__(
-        self, normalized_shape: Any, *, eps: float = 1e-5, elementwise_affine: bool = True
-    ) -> None:
-        super().__init__()
-        if isinstance(normalized_shape, int | list):
-            normalized_shape = torch.Size(torch.atleast_1d(torch.tensor(normalized_shape)).tolist())
-        assert isinstance(normalized_shape, Size)
-        self.normalized_shape, self.eps = normalized_shape, eps
-        self.elementwise_affine = elementwise_affine
-        if elementwise_affine:
-            self.gain, self.bias = _parameters(*normalized_shape)
-
-    def forward(self, x: Tensor) -> Tensor:
-        assert self.normalized_shape == x.shape[-len(self.normalized_shape) :]
-        normed = _normalised(x, tuple(range(-len(self.normalized_shape), 0)), self.eps)
-        return self.gain * normed + self.bias if self.elementwise_affine else normed
 
 
 class ShortEps(nn.Module):
@@ -235,14 +162,3 @@ class Nemotron(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
-
-
-class ScaleAlone(nn.Module):
-    """A layer scale: nothing is normalised."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.gamma, _ = _parameters(dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.gamma

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from harness.mutants import Rows, layer_norm_of, with_value
 
-__all__ = ["two_passes", "welford"]
+__all__ = ["two_passes"]
 
 
 @layer_norm_of
@@ -16,13 +16,6 @@ def two_passes(of: Rows) -> Tensor:
     """The mean, then the mean of squared deviations, each by one running sum."""
     mean = _mean(of.x)
     return of.normalised_by(mean, _mean((of.x - mean).square()))
-
-
-@layer_norm_of
-def welford(of: Rows) -> Tensor:
-    """Both statistics from torch.var_mean, which keeps them running in float64."""
-    variance, mean = torch.var_mean(of.x, -1, correction=0, keepdim=True)
-    return of.normalised_by(mean, variance)
 
 
 def _mean(rows: Tensor) -> Tensor:

@@ -29,20 +29,10 @@ def test_a_case_is_planned_once_with_what_it_catches(in_turns: bool) -> None:
     assert all(own.catches for own in planned)
 
 
-def test_a_higher_strength_tries_more() -> None:
-    assert len(FULL) > 4 * len(QUICK)
-
-
 def test_cases_to_leave_out_are_not_planned() -> None:
     first, *others = (own.case for own in planned_cases(native, 2, ("float32",), "cpu"))
     left = planned_cases(native, 2, ("float32",), "cpu", without={first})
     assert [own.case for own in left] == others
-
-
-def test_in_turns_every_group_has_begun_before_the_array_ends() -> None:
-    planned = planned_cases(native, 2, ("float32",), "cpu", in_turns=True)
-    groups = {own.catches for own in planned}
-    assert {own.catches for own in planned[: 2 * len(groups)]} == groups
 
 
 def test_a_target_without_a_backward_gets_forward_cases_alone() -> None:
@@ -98,11 +88,3 @@ def test_no_input_is_square_except_where_that_is_the_point() -> None:
 
 def test_every_distribution_has_a_group() -> None:
     assert {own.case.distribution for own in GROUPS} == {*DISTRIBUTIONS}
-
-
-def test_inference_is_tried_once_for_all_grad_outputs() -> None:
-    tried = {direction: set[str]() for direction in (Direction.FORWARD, Direction.BACKWARD)}
-    for own in GROUPS:
-        tried[own.case.direction].add(own.case.grad_output)
-    assert tried[Direction.FORWARD] == {"shifted_normal"}
-    assert len(tried[Direction.BACKWARD]) > 10

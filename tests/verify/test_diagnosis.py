@@ -11,19 +11,16 @@ from zlib import crc32
 
 import pytest
 import torch
-from factories.other_device import OtherDevice
 from factories.verify_targets import mutant, target
 from torch import Tensor
 from torch.nn import functional
 
-from harness.mutants import Rows, layer_norm_of
 from harness.mutants import named as known
 from harness.numerics.error_measurement import BoundRatio
 from harness.records import Autograd, Case, Direction, Status
-from harness.run import call as computed
 from harness.run.attempt import Judged, attempt
 from harness.run.integrity import process_state
-from harness.verify import diagnosis, planned_cases
+from harness.verify import planned_cases
 from harness.verify.diagnosis import mistakes_of
 from harness.verify.trigger import conditions_of_failures, fact_of
 from implementations import Implementation, native, two_pass
@@ -74,37 +71,19 @@ def named(fails: Fails, shown_by: Fails = shows) -> set[str] | None:
 
 PLANTED: dict[str, Fails] = {
     "N >= 1025": lambda seen: seen.case.hidden > 1024,
-    "N <= 100": lambda seen: seen.case.hidden <= 100,
-    "N is a multiple of 4": lambda seen: seen.case.hidden % 4 == 0,
-    "N is not a multiple of 4": lambda seen: seen.case.hidden % 4 != 0,
     "N is a power of two": lambda seen: seen.case.hidden.bit_count() == 1,
-    "the number of rows >= 501": lambda seen: seen.case.rows > 500,
     "x is not contiguous": lambda seen: not seen.is_contiguous,
-    "the elements of a row are apart in memory": lambda seen: not seen.is_row_dense,
     "neither weight nor bias is given": lambda seen: seen.case.affine == "none",
-    "no weight is given": lambda seen: seen.case.affine in {"none", "bias"},
     "a gradient is computed": lambda seen: seen.case.direction is Direction.BACKWARD,
-    "x is frozen": lambda seen: seen.case.autograd is Autograd.FROZEN_X,
     "several axes are normalised": lambda seen: seen.case.normalized_dims > 1,
-    "x has several leading axes": lambda seen: leading_axes(seen.case) > 1,
-    "torch may use several threads": lambda seen: seen.case.threads > 1,
     "N >= 1025 and x is not contiguous": lambda seen: (
         seen.case.hidden > 1024 and not seen.is_contiguous
-    ),
-    "N is a multiple of 4 and no bias is given": lambda seen: (
-        seen.case.hidden % 4 == 0 and seen.case.affine in {"weight", "none"}
-    ),
-    "N >= 65 and the number of rows >= 40": lambda seen: (
-        seen.case.hidden > 64 and seen.case.rows >= 40
     ),
     "x has several leading axes and N >= 201 and no gradient is recorded": lambda seen: (
         leading_axes(seen.case) > 1
         and seen.case.hidden > 200
         and seen.case.direction is Direction.FORWARD
         and seen.case.autograd is not Autograd.RECORDED
-    ),
-    "x is not contiguous and N >= 1025 and no weight is given": lambda seen: (
-        not seen.is_contiguous and seen.case.hidden > 1024 and seen.case.affine in {"bias", "none"}
     ),
 }
 
@@ -125,18 +104,6 @@ def test_what_data_must_be_like_is_part_of_the_trigger() -> None:
     assert 10 < float(offset.rpartition(" ")[2]) <= 120
 
 
-def test_a_measure_of_x_has_one_threshold() -> None:
-    conditions = named(lambda seen: not seen.is_contiguous, lambda seen: seen.offset_ratio > 11)
-    assert conditions is not None
-    assert len(conditions - {"x is not contiguous"}) == 1
-
-
-def test_a_small_eps_is_part_of_the_trigger() -> None:
-    conditions = named(lambda seen: seen.case.eps < 1e-8)
-    assert conditions is not None
-    assert "eps <= 1e-12" in conditions
-
-
 @pytest.mark.parametrize(
     ("fails", "conditions"),
     [
@@ -150,14 +117,6 @@ def test_nothing_is_named_where_there_is_no_pattern(
     fails: Fails, conditions: set[str] | None
 ) -> None:
     assert named(fails, lambda seen: True if conditions == set() else shows(seen)) == conditions
-
-
-def test_nothing_is_named_without_further_cases() -> None:
-    trials = [
-        judged(case, failed=case.hidden > 1024, ratio=9 if case.hidden > 1024 else 0.1)
-        for case in quick_cases()
-    ]
-    assert list(conditions_of_failures(trials, lambda case: None)) == []
 
 
 # --- which mistake; above, the targets are simulated: a case fails where the trigger is met ------
@@ -175,8 +134,6 @@ def cases(dtype: str, *distributions: str, shape: tuple[int, ...] = (17, 129)) -
 OFTEN = ("normal", "tiny_variance")
 WIDER = (*OFTEN, "offset_1e2")
 STRIDED = [replace(case, layout="transposed") for case in cases("float32")]
-ON_ONE_AXIS = cases("float32", shape=(7, 5, 33))
-ON_TWO_AXES = [replace(case, normalized_dims=2) for case in ON_ONE_AXIS]
 LARGE = cases("float64", "normal", shape=(1, (1 << 18) + 1))
 SMALL = cases("float64", "normal", shape=(1, 1 << 12))
 
@@ -190,13 +147,8 @@ def mistakes(target: Implementation, tried: Sequence[Case]) -> str:
     return "; ".join(found)
 
 
-def inexact_if_strided(times: float) -> Implementation:
-    return target(lambda x, *others: NATIVE(x, *others) * (1 + times * (not x.is_contiguous())))
-
-
-def last_axis_only(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    return centred * (centred.var(-1, keepdim=True) + eps).rsqrt() * weight + bias
+def inexact_if_strided(x: Tensor, *others: Any) -> Tensor:
+    return NATIVE(x, *others) * (1 + 1e-5 * (not x.is_contiguous()))
 
 
 def misreads(x: Tensor, *others: Any) -> Tensor:
@@ -208,46 +160,14 @@ def misreads(x: Tensor, *others: Any) -> Tensor:
     [
         (mutant("unbiased_variance"), cases("float32", *WIDER), "N-1"),
         (mutant("unbiased_variance"), [*SMALL, *LARGE], "N-1"),
-        (mutant("eps_ignored"), cases("bfloat16", *WIDER), known("eps_ignored").mistake),
-        (
-            mutant("dx_without_projection"),
-            cases("bfloat16", *WIDER),
-            known("dx_without_projection").mistake,
-        ),
         (mutant("mean_in_float16"), cases("float32", *WIDER), known("mean_in_float16").mistake),
         (target(misreads), STRIDED, STRIDES_IGNORED),
-        (target(last_axis_only), [*ON_TWO_AXES, *ON_ONE_AXIS], "N-1"),
     ],
 )
 def test_a_known_mistake_is_named(
     wrong: Implementation, tried: Sequence[Case], mistake: str
 ) -> None:
     assert mistake in mistakes(wrong, tried)
-
-
-@pytest.mark.parametrize(
-    ("name", "mistake"),
-    [("unbiased_variance", "N-1"), ("one_pass_clamped", "the variance as E[x^2] - E[x]^2, which")],
-)
-def test_a_mistake_is_named_on_another_device_than_the_cpu(
-    name: str, mistake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(diagnosis, "WRONG", (known("unbiased_variance"),))
-    # tensors of the other device are of a subclass, which no output may be
-    monkeypatch.setattr(computed, "checked", lambda name, output, like: output)
-    tried = cases("float32", *WIDER, shape=(17, 33))
-    with OtherDevice():
-        found = mistakes(mutant(name), [replace(case, device="meta") for case in tried])
-    assert mistake in found
-
-
-@layer_norm_of
-def pivoted(of: Rows) -> Tensor:
-    """One pass over x - x[0]: slightly inaccurate if x[0] is far from the rest."""
-    moved = of.x - of.x[:, :1].detach()
-    mean = moved.mean(-1, keepdim=True)
-    variance = (moved.square().mean(-1, keepdim=True) - mean.square()).clamp(min=0)
-    return of.affine((moved - mean) * torch.rsqrt(variance + of.eps))
 
 
 def of_another_eps(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
@@ -263,13 +183,10 @@ def spiked(*arguments: Any) -> Tensor:
     ("wrong", "tried", "excluded"),
     [
         (target(of_another_eps), cases("float64"), ""),
-        (target(pivoted), cases("float32", "outlier_first", shape=(5, 64)), ""),
-        (target(pivoted), cases("float64", "outlier_first", shape=(5, 64)), ""),
         (target(spiked), cases("bfloat16", "normal", shape=(1, 4096)), ""),
         (mutant("unbiased_variance"), LARGE, ""),  # too large for every mutant
         (mutant("eps_ignored"), STRIDED, STRIDES_IGNORED),  # of contiguous x, too
-        (inexact_if_strided(1e-5), STRIDED, STRIDES_IGNORED),
-        (inexact_if_strided(1.0), STRIDED, STRIDES_IGNORED),
+        (target(inexact_if_strided), STRIDED, STRIDES_IGNORED),
     ],
 )
 def test_an_error_that_no_mutant_makes_is_not_said_to_be_its_mistake(

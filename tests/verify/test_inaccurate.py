@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from factories import running_sums
 from factories.small_catalogue import use_small_catalogue
 from factories.verify_targets import mutant, target
-from torch import Tensor, nn
+from torch import Tensor
 
 from harness.mutants import RIGHT
 from harness.records import Severity, Status
@@ -23,7 +22,6 @@ from implementations import (
     Algorithm,
     Implementation,
     Reduction,
-    adopt,
     implementation,
     native,
     one_pass,
@@ -33,8 +31,6 @@ from implementations import (
 
 CASE = {"shape": (3, 1000), "distribution": "constant"}
 NORMAL = {"shape": (3, 1000)}
-# of rows so long that running sums have no finite bound there, and tree sums do
-LONG = {"shape": (4, 4097), "distribution": "offset_1e4"}
 OFFSET = {"shape": (64, 768), "distribution": "offset_1e3"}
 DOUBLE = {"dtype": "float64", "param_dtype": "float64"}
 HALF = {
@@ -58,23 +54,12 @@ def then(change: Callable[[Tensor], Tensor]) -> Implementation:
     return target(lambda *arguments: change(running_sums.two_passes(*arguments)))
 
 
-def in_two_paths(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    """x is converted twice: its two gradients meet in half precision."""
-    mean = x.float().mean(-1, keepdim=True)
-    deviation = x.float() - mean
-    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + eps)
-    normalised = ((x.float() - mean) * rstd).to(x.dtype)
-    return normalised * weight + bias
-
-
 @pytest.mark.parametrize(
     ("function", "case", "status", "kind"),
     [
         (running_sums.two_passes, CASE, Status.INACCURATE, "running_sums"),
-        (running_sums.two_passes, LONG, Status.INACCURATE, "running_sums"),
         (IN_TREES, CASE, Status.INACCURATE, "running_sums"),
         (native, HALF, Status.INACCURATE, "column_sums"),
-        (mutant("dbias_summed_in_bfloat16"), HALF, Status.INACCURATE, "column_sums"),
         (
             mutant("everything_in_input_dtype"),
             HALF | {"distribution": "offset_1e1"},
@@ -83,28 +68,11 @@ def in_two_paths(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> T
         ),
         (mutant("float64_in_float32"), NORMAL | DOUBLE, Status.INACCURATE, "statistics"),
         (RUNNING_SUMS, CASE, Status.OK, None),  # it is declared
-        (in_two_paths, HALF, Status.OK, "rounded_again"),
         (mutant("normalised_in_bfloat16"), HALF, Status.OK, "rounded_again"),
         (mutant("unbiased_variance"), HALF, Status.WRONG, None),
-        (mutant("one_pass_clamped"), LONG, Status.WRONG, None),
         (mutant("one_pass_in_disguise"), OFFSET, Status.WRONG, None),
-        (
-            mutant("one_pass_in_disguise"),
-            OFFSET | DOUBLE | {"distribution": "offset_1e2"},
-            Status.WRONG,
-            None,
-        ),
-        (mutant("dweight_averaged"), HALF, Status.WRONG, None),
         # counting 4097 elements as 4096 is within the bound of 4097 roundings
         (mutant("count_in_float16"), {"shape": (3, 4097)}, Status.WRONG, None),
-        (
-            then(lambda y: torch.where(torch.arange(y.shape[-1]) == 0, float("nan"), y)),
-            NORMAL,
-            Status.WRONG,
-            None,
-        ),
-        (then(lambda y: y[:, :0]), NORMAL, Status.WRONG, None),
-        (then(lambda y: y * (1 + 2**-8) + 2**-8), NORMAL, Status.WRONG, None),
     ],
 )
 def test_the_line_between_right_inaccurate_and_wrong(
@@ -128,14 +96,6 @@ def test_a_plain_running_sum_is_inaccurate(monkeypatch: pytest.MonkeyPatch) -> N
     assert (finding.kind, finding.dtypes) == ("running_sums", ("float32",))
 
 
-def test_a_module_class_can_declare() -> None:
-    declared = implementation(**TWO_PASS, reduction=Reduction.SEQUENTIAL)(nn.LayerNorm)
-    found = adopt(declared, "mine")
-    assert (found.name, found.reduction) == ("LayerNorm", Reduction.SEQUENTIAL)
-    assert found.declared
-    assert verify_case(declared, (3, 8)).status is Status.OK
-
-
 # --- grades --------------------------------------------------------------------------------------
 
 RECENTRED = next(right for right in RIGHT if right.name == "recentred")
@@ -151,13 +111,10 @@ def grade(function: Any, monkeypatch: pytest.MonkeyPatch, dtype: str = "float32"
     ("function", "dtype", "meets", "low", "high"),
     [
         (one_pass, "float32", "one_pass (tree)", 50, 500),
-        (one_pass, "float64", "one_pass (tree)", 1e5, 1e8),
         (two_pass, "float32", "two_pass (tree)", 1e3, 1e7),
         (RECENTRED, "float32", "recentred (tree)", None, None),
-        (RECENTRED, "float64", "recentred (tree)", None, None),
-        # a running sum is no cancellation; what is declared does not matter
+        # a running sum is no cancellation
         (IN_TREES, "float32", "two_pass (sequential)", 1e3, 1e7),
-        (adopt(one_pass.function, "claimed"), "float32", "one_pass (tree)", 50, 500),
         (two_pass_input_dtype, "bfloat16", None, 1, 500),
     ],
 )
@@ -179,20 +136,13 @@ def test_a_grade_is_the_strictest_algorithm_met_and_the_condition_of_two_digits(
         assert low <= found.condition_limit < high
 
 
-@pytest.mark.parametrize(
-    ("change", "condition_limit"),
-    [(lambda y: y * float("nan"), 1), (lambda y: 1 / 0, None)],
-    ids=["NaN", "raises"],
-)
 def test_a_target_that_is_wrong_where_it_is_graded_meets_no_bound(
-    change: Callable[[Tensor], Tensor],
-    condition_limit: float | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def wrong(x: Tensor, *others: Any) -> Tensor:
         y = two_pass.function(x, *others)
-        return change(y) if x.shape == (16, 1000) else y
+        return y * float("nan") if x.shape == (16, 1000) else y
 
     found = grade(wrong, monkeypatch)
     assert found is not None
-    assert (found.meets, found.condition_limit) == (None, condition_limit)
+    assert (found.meets, found.condition_limit) == (None, 1)

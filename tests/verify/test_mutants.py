@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from factories.small_catalogue import use_small_catalogue
 
 from harness.mutants import CONDITIONS, RIGHT, WRONG, Mutant, gradient, layer_norm_of, named
@@ -40,17 +39,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("unbiased_variance", "float32"),
         ("statistics_in_bfloat16", "bfloat16"),  # inaccurate
-        ("parameters_in_bfloat16", "bfloat16"),  # rounded again
-        ("vector_tail_dropped", "bfloat16"),
-        ("dx_without_projection", "float32"),
         ("second_derivative_of_constant_statistics", "float32"),  # a remark
-        ("statistics_of_the_latest_forward", "float16"),
-        ("one_of_two_buffers", "float32"),
-        ("weight_once_trained", "bfloat16"),
         ("random_numbers_seeded", "float16"),
-        ("default_dtype_left_wide", "float16"),
-        ("frozen_weight_stops_dx", "float32"),
-        ("output_buffer_reused_for_long_rows", "bfloat16"),
     ],
 )
 def test_a_mistake_of_each_kind_is_found(name: str, dtype: str) -> None:
@@ -63,36 +53,30 @@ def test_a_mistake_of_each_kind_is_found(name: str, dtype: str) -> None:
     ("name", "dtype"),
     [
         ("rows_in_portions", "float64"),
-        ("columns_first", "float32"),
         ("batch_norm_of_rows", "bfloat16"),
     ],
 )
 def test_a_right_one_written_in_an_unusual_way_has_no_finding(
     name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=30_000, one_in=6)
+    use_small_catalogue(monkeypatch, largest=3000, one_in=6)
     right = next(right for right in RIGHT if right.name == name)
     verdict = verify(right, quick=True, dtypes=(dtype,), fail_fast=True)
     assert verdict.passed
     assert (verdict.failures, verdict.violations, verdict.remarks) == ((), (), ())
 
 
-@pytest.mark.parametrize(
-    "changes", [{"remark": RemarkKind.PROMOTES}, {"remark": None}], ids=["other remark", "mistake"]
-)
-def test_a_mutant_is_found_by_the_finding_that_it_declares_alone(changes: dict[str, Any]) -> None:
+def test_a_mutant_is_found_by_the_finding_that_it_declares_alone() -> None:
     mutant = named("eps_of_1e_12_by_default")
-    assert mutant.remark is RemarkKind.DEFAULT_EPS
-    assert not is_found(replace(mutant, **changes), "bfloat16")
+    assert not is_found(replace(mutant, remark=RemarkKind.PROMOTES), "float32")
 
 
 @pytest.mark.parametrize(
     ("found", "rejected", "passes"),
     [
         ((True, True), (), True),
-        ((), (), False),
+        ((True, True), ("module",), False),
         ((True, False), (), False),
-        ((True,), ("module",), False),
     ],
 )
 def test_the_self_test_passes_if_all_is_found_and_nothing_rejected(
@@ -132,19 +116,8 @@ def test_every_mutant_is_listed_once_and_says_what_its_mistake_is() -> None:
     assert len(listed) == len({*listed}) > 190
     assert len({mutant.sentence for mutant in WRONG}) == len(WRONG)
     for mutant in WRONG:
-        assert mutant.mistake[0].islower()
-        assert not mutant.mistake.endswith(".")
         assert mutant.dtypes
         assert mutant.dtypes <= {*DTYPES}
-
-
-def test_a_fresh_mutant_remembers_nothing() -> None:
-    mutant = named("output_of_the_first_call")
-    first, second = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0)).unbind()
-    used = mutant.fresh()
-    once = used(first, (8,))
-    assert torch.equal(used(second, (8,)), once)
-    assert not torch.equal(mutant.fresh()(second, (8,)), once)
 
 
 def status_of(mutant: Mutant, **axes: Any) -> Status:
@@ -159,7 +132,7 @@ OF_INFERENCE = [mutant for mutant in WRONG if mutant.name.endswith("_in_inferenc
 def test_a_mutant_is_right_where_its_mistake_is_not_made() -> None:
     assert min(len(OF_A_BACKWARD), len(OF_INFERENCE)) > 4
     wrong = [own.name for own in OF_A_BACKWARD if status_of(own) is not Status.OK]
-    for layout in ("contiguous", "transposed", "padded_rows"):
+    for layout in ("contiguous", "transposed"):
         axes = {"direction": "backward", "layout": layout}
         wrong += [own.name for own in OF_INFERENCE if status_of(own, **axes) is not Status.OK]
     assert wrong == []
@@ -171,13 +144,12 @@ def test_a_mutant_is_right_where_its_mistake_is_not_made() -> None:
         ({}, Status.WRONG),
         ({"layout": "contiguous"}, Status.OK),
         ({"shape": (6, 32)}, Status.OK),
-        ({"grad_output": "nan_row"}, Status.OK),
     ],
 )
 def test_a_mutant_under_conditions_is_wrong_where_all_hold(
     axes: dict[str, Any], status: Status
 ) -> None:
-    texts = {"N > 32", "x is not contiguous", "dy is finite"}
+    texts = {"N > 32", "x is not contiguous"}
     trigger = tuple(condition for condition in CONDITIONS if condition.text in texts)
     assert len(trigger) == len(texts)
     mutant = replace(named("dbias_zero"), where=trigger)
@@ -185,9 +157,7 @@ def test_a_mutant_under_conditions_is_wrong_where_all_hold(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("axes", [{}, {"shape": (200, 3, 5), "layout": "padded_rows"}])
-def test_what_most_mutants_change_is_right(axes: dict[str, Any], dtype: str) -> None:
-    shape = axes.get("shape", (6, 40))
-    axes = {"direction": "backward", "dtype": dtype, "param_dtype": dtype} | axes
+def test_what_most_mutants_change_is_right(dtype: str) -> None:
+    axes = {"direction": "backward", "dtype": dtype, "param_dtype": dtype, "layout": "padded_rows"}
     unchanged = layer_norm_of(lambda rows: rows.y)
-    assert verify_case(unchanged, **{"shape": shape} | axes).status is Status.OK
+    assert verify_case(unchanged, (200, 3, 5), **axes).status is Status.OK

@@ -46,17 +46,16 @@ class Right:
 CHANNELS_FIRST = {"data_format": "channels_first"}
 RIGHT = (
     Right(target=published.NanoGPT, eps=1e-5, affines=(BOTH, WEIGHT)),
-    Right(target=published.OLMo, eps=1e-5, affines=(NONE,)),
-    Right(target=published.ConvNeXt, remarks=(EPS,)),
-    Right(target=published.ConvNeXt, axes=CHANNELS, remarks=(EPS,), init=CHANNELS_FIRST),
-    Right(target=published.Vits, axes=CHANNELS, in_full=True),
-    Right(target=published.DeBERTa, remarks=(EPS,)),
-    Right(target=published.Cohere, affines=(WEIGHT,)),
+    Right(
+        target=published.ConvNeXt,
+        axes=CHANNELS,
+        remarks=(EPS, RemarkKind.NEVER_TRIED),
+        init=CHANNELS_FIRST,
+        in_full=True,
+    ),
     Right(target=published.XTransformers, eps=1e-5, affines=(WEIGHT,)),
-    Right(target=published.Labml, axes=TRAILING, affines=(BOTH, NONE)),
     Right(target=published.ShortEps),
-    Right(target=published.trained(), eps=1e-6, remarks=(EPS,), in_full=True),
-    Right(target=nn.LayerNorm((4, 8), eps=1e-5), axes="the last 2 axes", eps=1e-5),
+    Right(target=published.trained(), eps=1e-6, remarks=(EPS,)),
     Right(target=nn.LayerNorm, axes=TRAILING, affines=(BOTH, WEIGHT, NONE)),
     Right(target=published.batch_time_channels, affines=EVERY, ranks=(3,)),
     Right(target=published.weight_required, affines=(WEIGHT,), remarks=(EPS,)),
@@ -96,12 +95,9 @@ def test_a_true_layer_norm_passes_within_its_scope(
     ("target", "name"),
     [
         (published.T5LayerNorm, "RMSNorm"),
-        (nn.RMSNorm, "RMSNorm"),
         (published.Nemotron, "LayerNorm with 1 + weight"),
-        (published.ScaleAlone, "scale and shift without normalisation"),
         (nn.GroupNorm(8, 32), "GroupNorm with 8 groups"),
         (nn.BatchNorm1d, "BatchNorm"),
-        (nn.BatchNorm2d, "BatchNorm"),
         (nn.InstanceNorm2d, "InstanceNorm"),
         (nn.Identity, "Identity"),
     ],
@@ -109,7 +105,7 @@ def test_a_true_layer_norm_passes_within_its_scope(
 def test_another_normalisation_is_named(
     target: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=4100)
+    use_small_catalogue(monkeypatch, largest=1100, one_in=6, contract=False)
     verdict = verify(target, quick=True, dtypes=("float32",), fail_fast=True)
     assert verdict.outcome is Outcome.WRONG
     assert verdict.instead == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,17 +28,13 @@ TWO_AXES = {"normalized_axes": (1, 3, 4, 5)}
     [
         (Scope(), CASE, {}),
         (Scope(eps=1e-6), CASE, {"eps": 1e-6}),
-        (Scope(declined={"eps": (1e-2,)}, eps=1e-6), CASE, {"eps": 1e-6}),
         (Scope(declined={"affine": ("both", "none", "bias")}), CASE, {"affine": Affine.WEIGHT}),
-        (Scope(declined=TWO_AXES), CASE, {"shape": (6, 5, 7), "normalized_dims": 2}),
-        (Scope(declined={"normalized_axes": (3, 4, 5)}), SEVERAL, {}),
         (
             Scope(normalized_shape=(4, 8), declined=TWO_AXES),
             CASE,
             {"shape": (6, 4, 8), "normalized_dims": 2},
         ),
         (Scope(normalized_shape=(48,)), SEVERAL, {"shape": (6, 48), "normalized_dims": 1}),
-        (Scope(declined={"is_empty": (True,)}), CASE, {}),
         # without parameters, x alone has a dtype
         (
             Scope(declined={"affine": ("both", "weight", "bias"), "param_dtype": ("float32",)}),
@@ -57,9 +54,6 @@ def test_a_case_is_fitted_to_the_scope(scope: Scope, case: Case, changes: dict[s
         ({"is_empty": (True,)}, replace(CASE, shape=(0, 35))),
         ({"param_dtype": ("float32",)}, replace(CASE, dtype="bfloat16")),
         ({"layout": ("transposed",)}, replace(CASE, layout="transposed")),
-        ({"parameters": ("transposed",)}, replace(CASE, parameters="transposed")),
-        ({"grad_output": ("tiny",)}, replace(CASE, grad_output="tiny")),
-        ({"eps": (1e-2,)}, CASE),
     ],
 )
 def test_a_case_is_outside_the_scope(declined: dict[str, Any], case: Case) -> None:
@@ -72,22 +66,6 @@ Refused = Callable[[SimpleNamespace], bool]
 """Of the arguments of a call, and dy in a backward."""
 
 
-class RefusesGradients(torch.autograd.Function):
-    """The identity; its backward raises for what ``refused`` says."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, call: SimpleNamespace, refused: Refused) -> Tensor:
-        ctx.call, ctx.refused = call, refused
-        return y.clone()
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        ctx.call.dy = dy
-        if ctx.refused(ctx.call):
-            raise RuntimeError("not this")
-        return dy, None, None
-
-
 def unless(refused: Refused, *, backward: bool = False) -> Callable[..., Tensor]:
     """A right LayerNorm that raises, or whose backward does, if ``refused`` returns True."""
 
@@ -96,16 +74,23 @@ def unless(refused: Refused, *, backward: bool = False) -> Callable[..., Tensor]
     ) -> Tensor:
         shape = tuple(normalized_shape)
         call = SimpleNamespace(x=x, shape=shape, weight=weight, bias=bias, eps=eps)
-        if not backward and refused(call):
-            raise RuntimeError("not this")
+
+        def refuse(dy: Tensor | None = None) -> None:
+            call.dy = dy
+            if refused(call):
+                raise RuntimeError("not this")
+
+        if not backward:
+            refuse()
         y = layer_norm(x, shape, weight, bias, eps)
-        return RefusesGradients.apply(y, call, refused) if backward else y  # type: ignore[no-any-return]
+        if backward and y.requires_grad:
+            y.register_hook(refuse)
+        return y
 
     return limited
 
 
-def unless_backward(refused: Refused) -> Callable[..., Tensor]:
-    return unless(refused, backward=True)
+unless_backward = partial(unless, backward=True)
 
 
 def verdict_of(target: Any, *dtypes: str, **options: Any) -> Verdict:
@@ -159,11 +144,6 @@ NOT_THIS = "(RuntimeError: not this)"
         ),
         (no_bias, {"affine": (Affine.BOTH, Affine.BIAS)}, ""),  # its signature says so
         (
-            unless(lambda call: len(call.shape) > 2),
-            {"normalized_axes": (3, 4, 5)},
-            f"3 or more normalized axes {NOT_THIS}",
-        ),
-        (
             unless(lambda call: len(call.shape) > 1),
             ONE_AXIS,
             f"2 or more normalized axes {NOT_THIS}",
@@ -174,7 +154,6 @@ NOT_THIS = "(RuntimeError: not this)"
             "x of 3, 4 or 5 axes (AssertionError: rows alone); several normalized axes",
         ),
         (unless(lambda call: call.eps == 0), {"eps": (0.0,)}, f"an eps of 0 {NOT_THIS}"),
-        (unless(lambda call: call.eps < 1e-9), {"eps": (0.0, 1e-12)}, NOT_THIS),
         (declares, {"is_empty": (True,)}, "an empty x (needs a contiguous x)"),
     ],
 )
@@ -196,39 +175,16 @@ def test_a_limit_is_found_with_its_reason_and_no_other(
     ("target", "texts"),
     [
         (unless(lambda call: call.x.numel() == 0), ["remark: declines an empty x"]),
-        (unless(lambda call: call.x.is_neg()), ["remark: declines an x that is negated"]),
-        (unless(lambda call: 0 in call.x.stride()), ["remark: declines an x that is expanded"]),
         (unless(lambda call: not call.x.is_contiguous()), ["raises: x is not contiguous"]),
-        (unless(lambda call: call.x.stride(-1) > 2), ["raises: x is transposed"]),
-        (unless(lambda call: call.x.stride(-1) == 2), ["raises: x is a slice of another tensor"]),
-        (
-            unless(lambda call: call.weight is not None and not call.weight.is_contiguous()),
-            ["remark: declines a weight or bias that is transposed"],
-        ),
-        (unless(lambda call: call.bias is None), ["raises: no bias is given"]),
         (unless(lambda call: call.weight is None), ["raises: no weight is given"]),
-        (
-            unless(lambda call: call.weight is None and call.bias is None),
-            ["raises: neither weight nor bias is given"],
-        ),
         (
             unless(lambda call: call.weight is None or call.bias is None),
             ["raises: no weight is given", "raises: no bias is given"],
         ),
-        (unless(lambda call: call.x.requires_grad), ["raises: a gradient is computed"]),
         (unless_backward(lambda call: True), ["raises: a gradient is computed"]),
         (
             unless_backward(lambda call: call.weight is None),
             ["raises: a gradient is computed and no weight is given"],
-        ),
-        (
-            unless_backward(lambda call: call.x.numel() == 0),
-            ["remark: declines the gradients of an empty x"],
-        ),
-        (unless_backward(lambda call: call.dy.is_neg()), ["remark: declines a dy that is negated"]),
-        (
-            unless_backward(lambda call: 0 in call.dy.stride()),
-            ["raises: dy is expanded, as in y.sum().backward()"],
         ),
         (
             unless_backward(lambda call: not call.dy.is_contiguous()),
@@ -251,26 +207,6 @@ def test_what_raises_is_said_in_words(target: Callable[..., Tensor], texts: list
             assert own.text.endswith(NOT_THIS)
 
 
-EXPANDED = {"expanded_ones", "expanded_number", "expanded_row"}  # gradients with a stride of 0
-
-
-@pytest.mark.parametrize(
-    ("refused", "declined"),
-    [
-        (lambda call: call.dy.is_neg(), {"negated_normal"}),
-        (lambda call: 0 in call.dy.stride(), EXPANDED),
-        (
-            lambda call: not call.dy.is_contiguous(),
-            EXPANDED | {"transposed_normal", "strided_normal"},
-        ),
-    ],
-)
-def test_layouts_of_dy_that_raise_are_declined(refused: Refused, declined: set[str]) -> None:
-    scope = found(unless_backward(refused))
-    assert {*scope.declined["grad_output"]} == declined
-    assert "layout" not in scope.declined
-
-
 def test_combinations_without_a_gradient_are_left_out_of_the_backward() -> None:
     scope = found(unless_backward(lambda call: call.weight is None))
     declined = {"affine": (Affine.NONE, Affine.BIAS)}
@@ -281,22 +217,11 @@ def test_combinations_without_a_gradient_are_left_out_of_the_backward() -> None:
     assert scope.fit(backward) == replace(backward, affine=Affine.BOTH)
 
 
-def test_raising_for_the_gradients_of_an_empty_x_leaves_its_forward() -> None:
-    scope = found(unless_backward(lambda call: call.x.numel() == 0))
-    assert scope.accepts("is_empty", True)
-    empty = replace(CASE, shape=(0, 32))
-    assert scope.fit(empty) == empty
-    assert scope.fit(replace(empty, direction=Direction.BACKWARD)) is None
-
-
 @pytest.mark.parametrize(
     ("shape", "ranks", "given"),
     [
-        ((6, 8), (1, 2, 3), (6, 8)),
         ((6, 8), (3,), (2, 3, 8)),
-        ((7, 8), (3,), (1, 7, 8)),
         ((8,), (2,), (1, 8)),
-        ((2, 3, 8), (2,), (6, 8)),
         ((2, 3, 5, 8), (2, 3), (6, 5, 8)),
         ((0, 8), (3,), (1, 0, 8)),
     ],
@@ -312,21 +237,6 @@ def test_x_gets_a_number_of_axes_that_the_target_takes(
 
     assert verify_case(unless(refused), shape).status is Status.OK
     assert seen[-1] == given
-
-
-def test_ranks_without_a_gradient_are_avoided_in_the_backward() -> None:
-    limited, seen = unless_backward(lambda call: call.x.dim() != 3), []
-
-    def target(x: Tensor, normalized_shape: Any, *others: Any) -> Tensor:
-        seen.append(x.dim())
-        return limited(x, normalized_shape, *others)
-
-    scope = found(target)
-    assert (scope.declined, scope.declined_backward) == ({}, {"ndim": (1, 2, 4, 5)})
-    assert scope.reasons == (f"gradients of x of 1, 2, 4 or 5 axes {NOT_THIS}",)
-    for direction, ndim in (("forward", 4), ("backward", 3)):
-        assert verify_case(target, (2, 3, 4, 32), direction=direction).status is Status.OK
-        assert seen[-1] == ndim
 
 
 def test_raising_for_mixed_dtypes_is_a_limit_where_there_are_halves() -> None:
@@ -367,12 +277,6 @@ class OfImages(nn.LayerNorm):
         (layer_norm, {}, "any number of trailing axes", {"default_eps": 1e-5}),
         (OneSize, {}, "the last axis", {"default_eps": 1e-5}),
         (OfImages, {}, "the channel axis (axis 1) of x", {"eps": 1e-5, "channels_first": True}),
-        (
-            nn.LayerNorm((4, 8), eps=1e-3),
-            {},
-            "the last 2 axes",
-            {"eps": 1e-3, "normalized_shape": (4, 8)},
-        ),
         (layer_norm, {"normalized_dims": 2, "eps": 0.25}, "the last 2 axes", {"eps": 0.25}),
     ],
 )

