@@ -4,6 +4,6 @@ from __future__ import annotations
 
 # isort: off
 # in the order in which they are run
-from harness.verify.checks import memory, arguments, surroundings, honesty, gradients
+from harness.verify.checks import memory, arguments, surroundings, honesty, extremes, gradients
 
-__all__ = ["arguments", "gradients", "honesty", "memory", "surroundings"]
+__all__ = ["arguments", "extremes", "gradients", "honesty", "memory", "surroundings"]
