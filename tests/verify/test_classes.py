@@ -67,7 +67,9 @@ def test_16_bit_row_indices_are_found_with_other_conditions(
     name: str, conditions: list[str], catches: str
 ) -> None:
     wrong = with_trigger(named(name).fresh(), conditions_of(*conditions))
-    (found,) = wrong_groups(adopt(wrong, name), [own for own in LONG if own.axes["shape"][0][1] < 9])
+    (found,) = wrong_groups(
+        adopt(wrong, name), [own for own in LONG if own.axes["shape"][0][1] < 9]
+    )
     assert catches in found
 
 
