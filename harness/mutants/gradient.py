@@ -376,8 +376,8 @@ def statistics_rounded_by_autocast(rows: Rows) -> Tensor:
 
     def keep(now: Statistics) -> Callable[[], Statistics]:
         is_on = torch.is_autocast_enabled(rows.x.device.type)
-        kept = tuple(rounded_to(torch.bfloat16, own) for own in now) if is_on else now
-        return lambda: kept
+        mean, rstd = (rounded_to(torch.bfloat16, own) if is_on else own for own in now)
+        return lambda: (mean, rstd)
 
     return _with_kept_statistics(rows, keep)
 
