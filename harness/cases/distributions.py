@@ -284,6 +284,16 @@ def _poisoned(name: str, value: float) -> Distribution:
     return _named(name, text, lambda d: with_one(d.normal(), value))
 
 
+def nan_after_row(d: Draw) -> Tensor:
+    """Normal, with a NaN as the first element of every second row: shows a tail that reads on.
+
+    A tail that is loaded as a whole vector and multiplied by a mask of zeros makes NaN of it.
+    """
+    x = d.normal()
+    x[1::2, :1] = float("nan")
+    return x
+
+
 # --- rows that differ -----------------------------------------------------------------------------
 # What shows in one row of a batch need not show in another: a mistake that shows only in
 # ill-conditioned rows, in rows of tiny variance or beside an outlier shows in each of these
@@ -416,5 +426,5 @@ DISTRIBUTIONS: Registry[Distribution] = by_name(
     mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,
     last_digit, subnormal, square_overflow, near_max, sum_overflow,
     _poisoned("nan_row", float("nan")), _poisoned("positive_infinity_row", float("inf")),
-    _poisoned("negative_infinity_row", float("-inf")), *REPORTED, largest=_largest,
+    _poisoned("negative_infinity_row", float("-inf")), nan_after_row, *REPORTED, largest=_largest,
 )  # fmt: skip

@@ -12,7 +12,14 @@ import torch
 from torch import Generator, Tensor
 
 from harness.cases.distributions import scaled_to, standard_normal, with_one
-from harness.cases.layouts import Registry, by_name, every_second, negated, transposed
+from harness.cases.layouts import (
+    Registry,
+    by_name,
+    every_second,
+    negated,
+    storage_offset,
+    transposed,
+)
 
 GradOutput = Callable[[Tensor, Tensor, Generator], Tensor]
 
@@ -122,6 +129,11 @@ def strided_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return shifted_normal(x, weight, generator)
 
 
+def offset_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, one element into its storage, as a slice is: shows an offset ignored."""
+    return shifted_normal(x, weight, generator)
+
+
 def negated_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal plus 0.1, stored as -dy with the negative bit set: shows a bit that is ignored."""
     return shifted_normal(x, weight, generator)
@@ -140,7 +152,8 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 GRAD_OUTPUTS: Registry[GradOutput] = by_name(
     shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
     inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
-    transposed_normal, strided_normal, negated_normal, nan_row, infinity_row, largest=_largest,
+    transposed_normal, strided_normal, offset_normal, negated_normal, nan_row, infinity_row,
+    largest=_largest,
 )  # fmt: skip
 
 
@@ -159,6 +172,7 @@ LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
     expanded_row.__name__: _expanded_along_the_first_axis,
     transposed_normal.__name__: transposed,
     strided_normal.__name__: every_second,
+    offset_normal.__name__: storage_offset,
     negated_normal.__name__: negated,
 }
 """The layouts in memory of gradients that have one of their own."""

@@ -21,6 +21,8 @@ from harness.mutants.arguments import (
     Rows,
     Terms,
     changed,
+    then,
+    with_value,
     without_gradient,
 )
 from harness.mutants.conditions import conditions_of
@@ -36,6 +38,7 @@ from harness.mutants.mutant import (
     read_from_memory,
     rounded_to,
 )
+from harness.records.finding import RemarkKind
 
 # --- mistakes that are made under conditions alone -----------------------------------------------
 
@@ -98,6 +101,32 @@ def _no_dbias(call: LayerNormCall) -> Tensor:
     return changed(call, "bias", without_gradient).y
 
 
+def _next_row_times_zero(rows: Rows) -> Tensor:
+    """Reads the last vector of each row into the next row, and multiplies what is read by zero."""
+    read = torch.cat((rows.x[1:], torch.zeros_like(rows.x[:1])))[:, : -rows.hidden % kernel.VECTOR]
+    return rows.y + 0 * read.detach().sum(-1, keepdim=True)
+
+
+def _weight_of_ones(rows: Rows) -> Tensor:
+    """Multiplies by 1 instead of the weight, of which the gradient is right."""
+    return changed(rows, "weight", lambda weight: with_value(weight, torch.ones_like(weight))).y
+
+
+def _no_sum_over_no_rows(terms: Terms) -> Gradients:
+    """Returns ones as dweight of an x without rows."""
+    right = terms.right
+    return right if len(terms.dy) else replace(right, dweight=torch.ones_like(right.dweight))
+
+
+def _once_differentiable(terms: Terms) -> Gradients:
+    """Raises where its gradients are differentiated again."""
+
+    def refuse(gradient: Tensor) -> None:
+        raise NotImplementedError("differentiated twice")
+
+    return replace(terms.right, dx=then(terms.right.dx, refuse))
+
+
 # --- the rows ------------------------------------------------------------------------------------
 
 
@@ -122,6 +151,11 @@ CONDITIONAL: tuple[Mutant, ...] = (
     _row("rounded_to_a_half_default_dtype", values.rounded_through_float16,
          "the default dtype is float16", dtypes=DTYPES - HALVES),
     _row("unbiased_in_the_deterministic_mode", values.unbiased_variance, "deterministic mode"),
+    _row("next_row_read_by_a_tail", _next_row_times_zero, "N > 8"),
+    _row("weight_of_almost_ones_left_out", _weight_of_ones, "every weight is almost 1",
+         dtypes=DTYPES - HALVES),
+    _row("rows_of_one_not_centred", values.root_mean_square, "N is 1; |x| > 100000",
+         dtypes=frozenset({"float32"}), remark=RemarkKind.ROWS_OF_ONE),
     # in inference
     _row("strides_ignored_in_inference", _x_read_from_memory, "no gradient mode"),
     _row("last_axis_only_in_inference", values.last_axis_only,
@@ -147,6 +181,10 @@ CONDITIONAL: tuple[Mutant, ...] = (
     _row("frozen_x_stops_dweight", _no_dweight, "x is frozen"),  # as in a first layer
     _row("recorded_for_x_alone", gradient.detached, "x is frozen"),
     _row("computed_x_gets_no_gradient", _no_dx, "x is not a leaf"),
+    _row("dweight_of_no_rows_unwritten", _no_sum_over_no_rows, "several normalized axes",
+         dtypes=frozenset({"float32"})),
+    _row("once_differentiable_without_bias", _once_differentiable, "there is a weight alone",
+         dtypes=DTYPES - HALVES, remark=RemarkKind.SECOND_DERIVATIVE_MISSING),
     # of the contract: beyond a threshold of a size, or in one layout, where kernels have another
     # workspace or save other tensors. To every check that runs at one small size they are right
     _row("output_buffer_reused_for_long_rows", effects.output_buffer_reused,

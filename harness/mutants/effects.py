@@ -29,6 +29,7 @@ from harness.mutants.mutant import (
     DTYPES,
     Memory,
     Mutant,
+    rounded_to,
     with_fields,
 )
 from harness.records.finding import RemarkKind
@@ -85,6 +86,15 @@ def statistics_of_an_address(call: LayerNormCall, memory: Memory) -> Tensor:
         return rows.normalised_by(with_value(rows.mean, mean), with_value(rows.variance, variance))
 
     return call.by_rows(stale)
+
+
+@with_fields(dtypes=frozenset({"float32"}))
+def rounded_after_half_precision(call: LayerNormCall, memory: Memory) -> Tensor:
+    """Keeps the dtype of the first half-precision call of each shape for all later ones."""
+    y = call.y
+    if y.dtype in {torch.bfloat16, torch.float16}:
+        memory.setdefault(y.shape, y.dtype)
+    return rounded_to(memory.get(y.shape, y.dtype), y)
 
 
 def output_buffer_reused(call: LayerNormCall, memory: Memory) -> Tensor:

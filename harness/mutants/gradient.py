@@ -5,7 +5,10 @@ Some gradients are right only if all are computed, once, directly after the forw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
+from threading import get_ident
 
 import torch
 from torch import Tensor
@@ -35,6 +38,8 @@ from harness.mutants.mutant import (
 from harness.records.finding import RemarkKind
 from implementations.torch_private import negated_view
 
+_RING = 32
+Statistics = tuple[Tensor, Tensor]
 _TILE = (64, 128)  # rows and columns of a tile of the sums over rows
 
 # --- dx ------------------------------------------------------------------------------------------
@@ -231,6 +236,11 @@ def dx_adds_up(rows: Rows, memory: Memory) -> Tensor:
 # --- in memory -----------------------------------------------------------------------------------
 
 
+def dy_storage_offset_ignored(dy: Tensor) -> Tensor:
+    """Reads dy from the start of its storage, wherever dy begins there."""
+    return torch.as_strided(dy, dy.shape, dy.stride(), 0)
+
+
 def dy_strides_ignored(dy: Tensor) -> Tensor:
     """Reads dy from its first element on as if it were contiguous."""
     return read_from_memory(dy)
@@ -324,6 +334,54 @@ def statistics_of_the_latest_forward(rows: Rows, memory: Memory) -> Tensor:
     return with_gradients(rows, stale)
 
 
+def _with_kept_statistics(
+    rows: Rows, keep: Callable[[Statistics], Callable[[], Statistics]]
+) -> Tensor:
+    """Return y, whose backward uses the statistics that ``keep`` returns a getter of."""
+    kept = keep((rows.mean.detach(), rows.rstd.detach()))
+
+    @torch.no_grad()
+    def stale(terms: Terms) -> Gradients:
+        mean, rstd = kept()
+        return replace(terms, mean=mean, rstd=rstd).right
+
+    return with_gradients(rows, stale)
+
+
+def statistics_in_a_ring(rows: Rows, memory: Memory) -> Tensor:
+    """Keeps mean and rstd of the last 32 forwards alone."""
+    ring, numbers = memory.setdefault((rows.x.shape, rows.x.dtype), ({}, count()))
+
+    def keep(now: Statistics) -> Callable[[], Statistics]:
+        at = next(numbers) % _RING
+        ring[at] = now
+        return lambda: ring[at]
+
+    return _with_kept_statistics(rows, keep)
+
+
+def statistics_of_this_thread(rows: Rows, memory: Memory) -> Tensor:
+    """Keeps rstd for the backward by thread: another thread takes 1."""
+
+    def keep(now: Statistics) -> Callable[[], Statistics]:
+        thread = get_ident()
+        return lambda: now if get_ident() == thread else (now[0], torch.ones_like(now[1]))
+
+    return _with_kept_statistics(rows, keep)
+
+
+@with_fields(dtypes=frozenset({"float32"}), remark=RemarkKind.AUTOCAST)
+def statistics_rounded_by_autocast(rows: Rows) -> Tensor:
+    """Keeps mean and rstd for the backward in bfloat16 where autocast is on."""
+
+    def keep(now: Statistics) -> Callable[[], Statistics]:
+        is_on = torch.is_autocast_enabled(rows.x.device.type)
+        mean, rstd = (rounded_to(torch.bfloat16, own) if is_on else own for own in now)
+        return lambda: (mean, rstd)
+
+    return _with_kept_statistics(rows, keep)
+
+
 # --- other uses of the gradients -----------------------------------------------------------------
 
 
@@ -352,6 +410,12 @@ def another_gradient_when_recorded(terms: Terms) -> Gradients:
 def second_derivative_of_constant_statistics(terms: Terms) -> Gradients:
     """Treats mean and rstd as constants where its gradients are differentiated again."""
     return replace(terms, mean=terms.mean.detach(), rstd=terms.rstd.detach()).right
+
+
+@with_fields(dtypes=frozenset({"float64"}), remark=RemarkKind.HIGHER_DERIVATIVE_WRONG)
+def third_derivative_wrong(terms: Terms) -> Gradients:
+    """Adds a term to dx that is 0, and so is its derivative, but not the next one."""
+    return replace(terms.right, dx=terms.right.dx + (terms.x - terms.x.detach()).square())
 
 
 @with_fields(dtypes=DTYPES - HALVES, remark=RemarkKind.SHARES_DY)

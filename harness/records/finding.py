@@ -45,7 +45,10 @@ class Finding:
 
 
 class RemarkKind(StrEnum):
-    """What a user of a right LayerNorm should know; under --strict each fails the target."""
+    """What a user of a right LayerNorm should know; under --strict each fails the target.
+
+    Those of :data:`OF_NATIVE` do not.
+    """
 
     MALFORMED_ARGUMENTS = "malformed_arguments"
     """It accepts a weight, bias or normalized_shape of a wrong shape."""
@@ -57,6 +60,10 @@ class RemarkKind(StrEnum):
     """Its second derivative is wrong, without an error."""
     SECOND_DERIVATIVE_MISSING = "second_derivative_missing"
     """Its second derivative raises."""
+    HIGHER_DERIVATIVE_WRONG = "higher_derivative_wrong"
+    """Its third derivative, or a derivative in forward mode of another one, is wrong."""
+    ROWS_OF_ONE = "rows_of_one"
+    """Rows of one large element give another y than the bias, or a gradient that is not 0."""
     DECLINES_EMPTY = "declines_empty"
     """It raises for an x without elements."""
     DECLINES_LAYOUT = "declines_layout"
@@ -92,6 +99,12 @@ SILENT = frozenset({
     RemarkKind.SEVERAL_AXES_IGNORED,
 })
 """Remarks on wrong numbers without an error, in calls that models hardly make."""
+
+OF_NATIVE = frozenset({RemarkKind.HIGHER_DERIVATIVE_WRONG, RemarkKind.ROWS_OF_ONE})
+"""Remarks that PyTorch 2.13's own kernel gets, and so every wrapper of it: --strict accepts them.
+
+They are pytorch issues 175754 and 196700, and 188372 and 188375.
+"""
 
 
 def remark(kind: RemarkKind, text: str, dtypes: tuple[str, ...] = ()) -> Finding:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from harness.cases.axes import python_line, unusual
 from harness.records import Direction
-from harness.records.finding import Finding, Severity
+from harness.records.finding import OF_NATIVE, Finding, Severity
 from harness.verify.case_results import Count, Grade
 from harness.verify.cases import DEFAULT, QUICKEST
 from harness.verify.example import Example
@@ -183,8 +183,9 @@ class Verdict:
         return self.outcome is Outcome.RIGHT
 
     def is_accepted(self, *, strict: bool) -> bool:
-        """Whether the outcome is right and, if ``strict``, there is nothing to remark."""
-        return self.passed and not (strict and (self.remarks or self.raises))
+        """Whether the outcome is right and, if ``strict``, no more to remark than on native."""
+        remarks = [own for own in self.remarks if own.kind not in OF_NATIVE]
+        return self.passed and not (strict and (remarks or self.raises))
 
     @property
     def is_wrong(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 # isort: off
 # in the order in which they are run
 from harness.verify.checks import (
-    memory, arguments, modules, surroundings, honesty, gradients, huge,
+    memory, arguments, modules, surroundings, honesty, extremes, gradients, huge,
 )  # fmt: skip
 
 # isort: on
@@ -17,6 +17,7 @@ __all__ = [
     "Call",
     "arguments",
     "contract_findings",
+    "extremes",
     "gradients",
     "honesty",
     "huge",

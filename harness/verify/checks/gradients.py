@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor
 
+import implementations
+from harness.cases.axes import AXES
 from harness.cases.inputs import copy_in_layout
 from harness.numerics import GRADIENTS, OUTPUTS, Outputs, copies_of
-from harness.records import Direction
+from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
+from harness.records.text import listed
 from harness.run import ImplementationError, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import (
@@ -34,8 +40,10 @@ __all__ = [
     "detects_in_place_changes",
     "follows_parameter_updates",
     "graphs_are_independent",
+    "higher_derivatives_are_correct",
     "retained_graph_gives_same_gradients",
     "returned_gradients_stay_unchanged",
+    "runs_backward_in_another_thread",
     "second_derivative_exists",
     "second_derivative_is_correct",
     "trains_after_inference_mode",
@@ -43,10 +51,14 @@ __all__ = [
 
 _STEPS = 20  # more than a ring of reused buffers is likely to have
 _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
+_FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
 _DIRECTIONS = 4  # random; a missing term is not orthogonal to all of them
 _STEP = 1 / 128  # of the spread of x; rounding dominates below it, curvature above
 _RELATIVE_LIMIT = 0.05  # measured here: correct ones are within 1e-4, a missing term is 0.27
 _ABSOLUTE_LIMIT = 1e-6  # per element: what float32 rounding makes of a zero change
+_HIGHER_LIMIT = (
+    1e-6  # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
+)
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING)
@@ -145,6 +157,20 @@ def graphs_are_independent(call: Call) -> str | None:
     return None
 
 
+@check(Direction.BACKWARD, SMALL, TAIL, raises_where="a backward runs in another thread")
+def runs_backward_in_another_thread(call: Call) -> str | None:
+    """After 64 forwards, a backward in another thread gives the gradients of its own forward."""
+    layers = (call, *[call.seeded(1)] * (_FORWARDS - 1))  # equal ones, whatever is overwritten
+    graphs = [layer.graph() for layer in layers]
+    with ThreadPoolExecutor(1, initializer=partial(torch.set_num_threads, 1)) as pool:
+        for at in (0, -1):
+            gradients = pool.submit(graphs[at].gradients).result()
+            if name := layers[at].differs(layers[at].gradients(), gradients):
+                first = f", and after {_FORWARDS - 1} further forwards" if at == 0 else ""
+                return f"gives another {name} if the backward runs in another thread{first}"
+    return None
+
+
 @check(Direction.BACKWARD, *PATHS, raises_where="training changes weight and bias")
 def follows_parameter_updates(call: Call) -> str | None:
     """A weight or bias that training changes, in place or through .data, is used as it is now."""
@@ -212,12 +238,76 @@ def second_derivative_is_correct(call: Call) -> str | None:
 @check(Direction.BACKWARD, remark=RemarkKind.SECOND_DERIVATIVE_MISSING)
 def second_derivative_exists(call: Call) -> str | None:
     """The gradients have a derivative, as those of torch.nn.functional.layer_norm have."""
-    # only the first case is looked at: torch's own has no second derivative without a weight
-    given = next(_with_right_gradients(call), None)
-    second = None if given is None else _second_derivative(given)
-    if not isinstance(second, ImplementationError):
+    for number, given in enumerate(_with_right_gradients(call)):
+        if number and given.case.affine is Affine.BIAS:
+            continue  # torch's own has none there
+        second = _second_derivative(given)
+        if isinstance(second, ImplementationError):
+            where = f" where {AXES['affine'].words[f'is {given.case.affine}']}" if number else ""
+            return f"has no second derivative{where} ({cause(second.reason)})"
+    return None
+
+
+@check(Direction.BACKWARD, remark=RemarkKind.HIGHER_DERIVATIVE_WRONG)
+def higher_derivatives_are_correct(call: Call) -> str | None:
+    """The third derivative, and those that use forward mode twice or once, are right, or raise."""
+    given = next(_with_right_gradients(call), None) if call.case.dtype == "float64" else None
+    if given is None:
         return None
-    return f"has no second derivative ({cause(second.reason)})"
+    exact, wrong = replace(given, target=implementations.find("two_pass")), []
+    for words, derivative in _HIGHER.items():
+        with suppress(ImplementationError):
+            found, expected = (guarded(derivative, own)() for own in (given, exact))
+            assert isinstance(found, Tensor)  # the type that each of them returns
+            assert isinstance(expected, Tensor)
+            if not (found - expected).abs() <= _HIGHER_LIMIT * expected.abs().clamp(min=1):
+                wrong.append(words)
+    return f"has a wrong {listed(wrong)}, without an error" if wrong else None
+
+
+def _along(call: Call) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
+    """Return the inner product of y with dy as a function of x, its x, and a direction."""
+
+    def scalar(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            return (call.on(x=x).y() * call.dy).sum()
+
+    return scalar, call.inputs.x, call.seeded(1).inputs.x
+
+
+def _third_derivative(call: Call) -> Tensor:
+    scalar, x, direction = _along(call)
+    x = x.clone().requires_grad_()
+    derived = scalar(x)
+    for _ in range(3):
+        (gradient,) = torch.autograd.grad(derived, x, create_graph=True)
+        derived = (gradient * direction).sum()
+    return derived.detach()
+
+
+def _forward_twice(call: Call) -> Tensor:
+    scalar, x, direction = _along(call)
+    return _jvp(lambda at: _jvp(scalar, at, direction), x, direction)
+
+
+def _backward_of_forward(call: Call) -> Tensor:
+    scalar, x, direction = _along(call)
+    gradient: Tensor = torch.func.grad(lambda at: _jvp(scalar, at, direction))(x)
+    return (gradient * direction).sum()
+
+
+def _jvp(scalar: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
+    with catch_warnings():
+        simplefilter("ignore")  # its first use in a process warns of what torch itself calls
+        derived: Tensor = torch.func.jvp(scalar, (x,), (direction,))[1]
+    return derived
+
+
+_HIGHER: dict[str, Callable[[Call], Tensor]] = {
+    "third derivative": _third_derivative,
+    "jvp of a jvp": _forward_twice,
+    "gradient of a jvp": _backward_of_forward,
+}
 
 
 def _with_right_gradients(call: Call) -> Iterator[Call]:

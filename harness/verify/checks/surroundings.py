@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from harness.numerics import Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
 from harness.run import (
+    ContractViolationError,
+    ImplementationError,
     process_state,
     process_state_restored,
     set_caller_state,
@@ -36,6 +41,7 @@ __all__ = [
     "is_correct_on_several_threads",
     "is_safe_for_concurrent_callers",
     "is_unchanged_by_modes_of_the_caller",
+    "is_unchanged_by_other_dtypes",
     "keeps_accuracy_under_autocast",
     "records_no_unwanted_graph",
     "repeated_calls_agree",
@@ -87,6 +93,23 @@ def repeated_calls_agree(call: Call) -> str | None:
     return None
 
 
+@check(None, SMALL, LONG_TAIL)
+def is_unchanged_by_other_dtypes(call: Call) -> str | None:
+    """A call of the same shape in another dtype leaves nothing behind that a later call uses."""
+    dtype = call.case.dtype
+    between = "float32" if dtype in {"bfloat16", "float16"} else "bfloat16"
+    first = copies_of(call.outputs())
+    try:
+        other = call.changed(dtype=between, param_dtype=between)
+        among = copies_of(other.outputs())
+    except (ImplementationError, ContractViolationError):  # the cases in that dtype show it
+        return None
+    for own, outputs in ((call, first), (other, among)):
+        if name := own.differs(outputs, own.outputs()):
+            return f"gives another {name} after a call of the same shape in another dtype"
+    return None
+
+
 @check(Direction.FORWARD, *PATHS)
 def sees_new_values_at_old_addresses(call: Call) -> str | None:
     """Values that change in place, at the same address, change the result."""
@@ -131,17 +154,21 @@ def _wrong_on_several_threads(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD)
+@check(None)
 def is_safe_for_concurrent_callers(call: Call) -> str | None:
-    """Two Python threads that call at the same time each get their own result."""
+    """Two Python threads that call at the same time each get their own results."""
     if call.case.device != "cpu" or "cpu" not in call.target.devices:
         return None  # a GPU kernel in an interpreter, which is not thread-safe
-    if any(_changes_beside_another_caller(call.changed(shape=shape)) for shape in _LONG_CALLS):
-        return "gives another y while a second Python thread calls it"
+    for shape in _LONG_CALLS:
+        own = call.changed(shape=shape)
+        for one in dict.fromkeys((own.case.direction, Direction.FORWARD)):
+            if name := _changed_beside_another_caller(own.changed(shape=shape, direction=one)):
+                return f"gives another {name} while a second Python thread calls it"
     return None
 
 
-def _changes_beside_another_caller(call: Call) -> bool:
+def _changed_beside_another_caller(call: Call) -> str | None:
+    """Return an output that differs; "result" if a call disturbed Python itself."""
     callers = [call.seeded(number) for number in range(_CALLERS)]
     began = perf_counter()
     expected = [copies_of(own.outputs()) for own in callers]
@@ -156,14 +183,15 @@ def _changes_beside_another_caller(call: Call) -> bool:
         with ThreadPoolExecutor(_CALLERS, initializer=partial(torch.set_num_threads, 1)) as pool:
             results = list(pool.map(call_repeatedly, callers))
     except SystemError:  # of Python: one call disturbed the objects of the other
-        return True
+        return "result"
     finally:
         sys.setswitchinterval(interval)
-    return any(
+    names = (
         own.differs(right, outputs)
         for own, right, returned in zip(callers, expected, results, strict=True)
         for outputs in returned
     )
+    return next(filter(None, names), None)
 
 
 @check(None, SMALL, LONG_TAIL)
@@ -227,16 +255,26 @@ def restores_process_state(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
+@check(None, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
 def keeps_accuracy_under_autocast(call: Call) -> str | None:
-    """Under autocast, y is as accurate as before: torch.nn.functional.layer_norm keeps float32."""
-    if call.case.dtype != "float32":
+    """Under autocast, results are as accurate as before: PyTorch's own keeps float32.
+
+    It also returns float32 for half precision on some devices, which others may do, too.
+    """
+    if call.case.dtype == "float64":
         return None
-    plain = copies_of(call.outputs())
-    with torch.autocast(call.case.device, dtype=torch.bfloat16):
-        outputs = call.outputs()
-    if call.beyond(outputs) - call.beyond(plain):
-        return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
+    function = call.target.function
+
+    def under_autocast(x: Tensor, *arguments: Any, **named: Any) -> Tensor:
+        half = torch.float16 if x.dtype is torch.float16 else torch.bfloat16
+        with torch.autocast(x.device.type, dtype=half):
+            return function(x, *arguments, **named).to(x.dtype)
+
+    inside = replace(call, target=replace(call.target, function=under_autocast))
+    for own, other in ((call.forward(), inside.forward()), (call, inside)):
+        plain, outputs = copies_of(own.outputs()), other.outputs()
+        if own.beyond(outputs) - own.beyond(plain):
+            return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
     return None
 
 
