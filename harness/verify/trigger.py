@@ -70,6 +70,8 @@ _FACTS_OF_X = ("is_finite", "offset_ratio", "least_variance_ratio", "largest")
 _NUMBERS = {axis.name for axis in AXES.values() if axis.kind in {int, float}}
 # every row has the same offset: with mixed rows, no threshold could be found
 _OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in (4, 3, 2, 1)))
+# between two that are usual
+_MORE_VALUES = {"distribution": _OFFSETS, "eps": (1e-8, 1e-7, 1e-6, 1e-4)}
 _DIVISORS = (2, 4, 8, 16, 32, 64, 128)  # vectors, warps and blocks
 # differences from a size; sizes so near to each other tell a divisor from a threshold. The first
 # ones show whether there is any condition on the size
@@ -86,7 +88,6 @@ _MOST_TRIED_AGAIN = 12  # right cases that are tried with other data
 _INSIDE, _OUTSIDE = 8, 3  # drawn cases that meet all conditions; of each condition, that do not
 _LEAST_DRAWN = 3  # elements of a row: of fewer, dx is 0 whatever it is made of
 _MOST_DRAWS = 40  # some make an impossible or a large case
-_SIZES_DRAWN = 30
 _MOST_CASES = 250  # further ones; a search without surprises takes about 120
 _MOST_FURTHER = 1 << 20  # of one further case
 _SMALL = 1 << 14  # elements of a drawn case, unless the simple one is larger
@@ -222,12 +223,15 @@ class Search:
                 if self._left <= 0:
                     return None  # not every case was tried
                 return Trigger(tuple(self._outputs), conditions, simple, is_of_all)
-            if right is not None and (step := self._step_to(right, simple)) is not None:
+            if right is not None:
+                step = self._step_to(right, simple)
+                if step is None or step in steps:
+                    return None
                 steps.append(step)
         return None
 
     def _conditions(self, steps: Iterable[tuple[str, Case]]) -> Conjunction | None:
-        """Return conditions on axes, each of which is changed in a failed case; None if none fit."""
+        """Return conditions on axes, each of which is changed in a failed case; None if none do."""
         found: dict[tuple[str, Relation], Condition] = {}
         for axis, failed in steps:
             outcomes = self._outcomes(axis, failed)
@@ -283,15 +287,13 @@ class Search:
     def _outcomes(self, axis: str, simple: Case) -> dict[Case, bool | None]:
         """Try the values of an axis in a failed case: of a size, more of them if some are right."""
         own = value_of(simple, axis)
-        if axis not in _SIZES:
-            values = {value_of(case, axis): None for case in self.ratios}
-            if axis == "distribution":
-                values |= dict.fromkeys(_OFFSETS)
-            return self._along(axis, values, simple)
-        values = dict.fromkeys(value_of(case, axis) for case in self._known(failing=True))
-        values |= dict.fromkeys((*AXES[axis].values, *(own + step for step in _FIRST_STEPS)))
+        failing = (value_of(case, axis) for case in self._known(failing=True))
+        values = dict.fromkeys((*AXES[axis].values, *failing))
+        values |= dict.fromkeys(_MORE_VALUES.get(axis, ()))
+        if axis in _SIZES:
+            values |= dict.fromkeys(own + step for step in _FIRST_STEPS)
         outcomes = self._along(axis, values, simple)
-        if False in outcomes.values():
+        if axis in _SIZES and False in outcomes.values():
             power = 1 << own.bit_length()
             near = (*(own + step for step in _STEPS), own // 2, 2 * own, 3 * own, *_DIVISORS)
             outcomes |= self._along(axis, (*near, power // 2, power, *self._sizes), simple)
@@ -367,14 +369,18 @@ class Search:
 
         A limit of that number looks like one of each size.
         """
+        limits = {part.axis for part in found if part.relation is Relation.AT_LEAST} & {*_SIZES}
         others = tuple(part for part in found if part.axis not in _SIZES)
+        if len(limits) < len(_SIZES):
+            yield found
         by_size = (self._outcomes(axis, simple) for axis in _SIZES)
         if any(False in outcomes.values() for outcomes in by_size):
             if self._limit_of_elements(others) is not None:
                 self._bisect_elements(changed(simple, "rows", 1) or simple, others)
             if (limit := self._limit_of_elements(others)) is not None:
                 yield (*others, limit)
-        yield found
+        if len(limits) == len(_SIZES):
+            yield found
 
     def _limit_of_elements(self, others: Conjunction) -> Condition | None:
         """Return the least number of elements of failed cases, if right ones have fewer."""
@@ -401,7 +407,7 @@ class Search:
 
     def _drawn(self, simple: Case, conditions: Conjunction, unmet: Condition | None) -> list[Case]:
         """Draw cases that meet conditions, all or all but one, with the data of a failed case."""
-        random = Random(0)  # noqa: S311 - not for security
+        random = Random(0)
         own = {unmet.axis, *AXES[unmet.axis].follows_from} if unmet is not None else set()
         others = tuple(part for part in conditions if part is not unmet)
         axes = [axis for axis in _ORDER if axis not in _DATA or axis in own]
@@ -435,9 +441,10 @@ class Search:
         known = dict.fromkeys(value_of(case, axis) for case in judged)
         if axis not in _SIZES:
             return known
-        largest = max(known)
-        drawn = (round(_LEAST_DRAWN * (largest / _LEAST_DRAWN) ** random.random()) for _ in range(_SIZES_DRAWN))
-        return dict.fromkeys((*(size for size in known if axis == "rows" or size >= _LEAST_DRAWN), *drawn))
+        drawn = (_LEAST_DRAWN * (max(known) / _LEAST_DRAWN) ** random.random() for _ in range(30))
+        least = _LEAST_DRAWN if axis == "hidden" else 1
+        return dict.fromkeys(size for size in (*known, *map(round, drawn)) if size >= least)
+
 
 def _with_data_of(case: Case, other: Case) -> Case:
     """Return ``case`` with the data of another case, on each axis where that is possible."""
