@@ -288,7 +288,8 @@ class Search:
         """Try the values of an axis in a failed case: of a size, more of them if some are right."""
         own = value_of(simple, axis)
         failing = (value_of(case, axis) for case in self._known(failing=True))
-        values = dict.fromkeys((*AXES[axis].values, *failing))
+        tried = {value_of(case, axis) for case in self.ratios}  # not all are in the target's scope
+        values = dict.fromkeys((*(one for one in AXES[axis].values if one in tried), *failing))
         values |= dict.fromkeys(_MORE_VALUES.get(axis, ()))
         if axis in _SIZES:
             values |= dict.fromkeys(own + step for step in _FIRST_STEPS)
