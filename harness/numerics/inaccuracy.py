@@ -144,7 +144,8 @@ def explanations(
         beyond: the outputs that exceed the bound, by name.
     """
     found: dict[str, Inaccuracy] = {}
-    for looser in looser_bounds(bound, case):
+    loosers = [*looser_bounds(bound, case)]
+    for looser in loosers:
         left = {*beyond} - {*found}
         concerned = None if case.dtype == "float64" else OUTPUTS_OF.get(looser.kind)
         explained = left if concerned is None else left & concerned
@@ -156,7 +157,11 @@ def explanations(
         simulated = _Simulated(looser, inputs, case)
         for part, wide in zip(own, loose, strict=True):
             if part.output in explained and not _is_explained(part, wide, simulated):
+                if looser is loosers[-1]:
+                    return {}
                 explained = explained - {part.output}
+                if not explained:
+                    break
         found |= dict.fromkeys(explained, looser.kind)
     return {name: found[name] for name in beyond} if {*found} == {*beyond} else {}
 

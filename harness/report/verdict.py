@@ -531,11 +531,13 @@ def _detail(finding: Finding) -> Row:
 def document_of_explanation(explanation: Explanation) -> Document:
     """Return the outcome of one case, and the steps of one of its rows."""
     reason = f": {explanation.reason}" if explanation.reason else ""
+    first = explanation.first_wrong
+    wrong = f"; the first step that is wrong is {first}" if first else ""
     return (
         Text(f"{explanation.case.id}: {explanation.status}{reason}", "title"),
         Text(
             f"row {explanation.row} of {explanation.case.rows}; its worst element is "
-            f"{explanation.worst_element}, whose error is {ulp_text(explanation.worst_ulp)}"
+            f"{explanation.worst_element}, whose error is {ulp_text(explanation.worst_ulp)}{wrong}"
         ),
         *(
             Facts(

@@ -62,7 +62,11 @@ class Mistake(NamedTuple):
 
 
 def causes_of(
-    target: Implementation, failures: Sequence[Judged], trials: Sequence[Judged], further: Further
+    target: Implementation,
+    failures: Sequence[Judged],
+    trials: Sequence[Judged],
+    further: Further,
+    sizes: Sequence[int] = (),
 ) -> Iterator[Finding]:
     """Yield known mistakes that explain the failures, best first, and where those are.
 
@@ -71,6 +75,7 @@ def causes_of(
         failures: its failed cases.
         trials: all of its cases.
         further: tries further cases.
+        sizes: at which the target may branch, as its source says.
     """
     by_dtype = {
         dtype: [trial for trial in failures if trial.case.dtype == dtype]
@@ -90,7 +95,7 @@ def causes_of(
         if any(trial.status is Status.CRASHED for trial in failed):
             continue  # a further case may crash, too
         tried = [trial for trial in trials if trial.case.dtype == dtype]
-        for trigger in conditions_of_failures(tried, further):
+        for trigger in conditions_of_failures(tried, further, sizes):
             yield Finding("trigger", Severity.CAUSE, trigger.text, (dtype,), trigger.conditions)
 
 

@@ -1,7 +1,8 @@
 """Explain one row step by step: exact and computed mean, variance, rstd, normalised value and y.
 
 The steps are those of the textbook. An implementation's own steps cannot be observed, so its mean
-and rstd are those that its y implies.
+and rstd are those that its y implies. The first step that is wrong is the first one that makes a
+good part of the error of the row.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from implementations.contract import Implementation
 __all__ = ["Explanation", "Step", "explain"]
 
 _SHOWN = 8  # elements of a row that fit on a line
+_GOOD_PART = 0.1  # of the largest error of a row; less is rounding
+_NO_STATISTIC = "normalised or y"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,8 @@ class Explanation:
     worst_ulp: float
     """Its error, in ulp at the scale of the row."""
     steps: tuple[Step, ...]
+    first_wrong: str = ""
+    """The first step that is wrong, as far as y tells steps apart; empty if y is right."""
 
 
 def explain(implementation: Implementation, case: Case, row: int | None = None) -> Explanation:
@@ -76,14 +81,17 @@ def explain(implementation: Implementation, case: Case, row: int | None = None) 
         raise IndexError(f"row {row}: x has rows 0 to {case.rows - 1}")
     block = next(block for block in reference if block.start <= row < block.stop)
     y = wide_rows(outputs.y, case, row, row + 1)[0]
+    worst = float(errors[row].amax())
+    is_wrong = "y" in trial.outputs_beyond() and worst >= _GOOD_PART * float(errors.amax())
     return Explanation(
         case=case,
         status=trial.status,
         reason=trial.reason,
         row=row,
         worst_element=int(errors[row].argmax()),
-        worst_ulp=float(errors[row].amax()),
+        worst_ulp=worst,
         steps=tuple(_steps(block, row - block.start, y, weight, bias, case)),
+        first_wrong=_first_wrong(block, row - block.start, y, weight, bias) if is_wrong else "",
     )
 
 
@@ -129,3 +137,16 @@ def _implied(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor)
     slope, shift = torch.linalg.lstsq(design, (y - bias)[:, None]).solution[:, 0]
     rstd = slope * block.rstd[at]
     return torch.stack([block.mean[at, 0] + shift / rstd[0], rstd[0]])
+
+
+def _first_wrong(block: ExactRows, at: int, y: Tensor, weight: Tensor, bias: Tensor) -> str:
+    """Return the first step that makes a good part of the error, as far as y tells steps apart."""
+    least = _GOOD_PART * float((y - block.y[0][at]).abs().amax())
+    if (implied := _implied(block, at, y, weight, bias)) is None:
+        return _NO_STATISTIC
+    normalised, rstd = block.normalised[0][at], implied[1]
+    slope, shift = rstd / block.rstd[at, 0], (implied[0] - block.mean[at, 0]) * rstd
+    fitted = weight * (normalised * slope - shift) + bias
+    if not float((y - fitted).abs().amax()) <= least:
+        return _NO_STATISTIC  # no mean and rstd give this row
+    return "mean" if float((weight * shift).abs().amax()) > least else "variance or rstd"

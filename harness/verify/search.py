@@ -31,6 +31,7 @@ _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up 
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
 _CATCHES = "a constant in the target's source"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
+_MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
 _SIZES = {"hidden", "rows", "elements"}
 _VALUES_SHARE = 3  # kernels branch at sizes more often than at values
 _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
@@ -146,6 +147,12 @@ class Search:
                 found.add(of_axis[axis])
         small = [shape for shape in found if prod(shape) <= _MOST_CHECKED]
         return sorted(small, key=prod)[:_MOST_SHAPES]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes on both sides of the smallest constants in the source."""
+        found = sorted(own for own in self.code.integers if _LEAST <= own <= _LARGEST_NEAR)
+        return [own + step for own in found[:_MOST_NEAR] for step in (0, 1)]
 
     def findings(self) -> Iterator[Finding]:
         """Yield what of the target's code was not tried."""

@@ -3,17 +3,19 @@
 The search starts from one simple failed case and changes one axis at a time. Where some values of
 an axis give a right result, a condition on that axis tells them from those that fail. The
 conditions together are stated only if all failed cases meet them, and every right case that meets
-them fails too once it has data that show the mistake.
+them fails too once it has data that show the mistake. Cases that are drawn at random must agree:
+those that meet all conditions fail, and those that do not meet one of them are right.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from math import inf, isnan
+from random import Random
 from typing import Any
 
 import torch
@@ -68,18 +70,27 @@ _FACTS_OF_X = ("is_finite", "offset_ratio", "least_variance_ratio", "largest")
 _NUMBERS = {axis.name for axis in AXES.values() if axis.kind in {int, float}}
 # every row has the same offset: with mixed rows, no threshold could be found
 _OFFSETS = ("normal", *(f"offset_1e{exponent}" for exponent in (4, 3, 2, 1)))
+# between two that are usual
+_MORE_VALUES = {"distribution": _OFFSETS, "eps": (1e-8, 1e-7, 1e-6, 1e-4)}
 _DIVISORS = (2, 4, 8, 16, 32, 64, 128)  # vectors, warps and blocks
-# differences from a size; sizes so near to each other tell a divisor from a threshold
-_STEPS = (-1, 1, 2, 3, 4, 8, 16, 32, 64, 128)
+# differences from a size; sizes so near to each other tell a divisor from a threshold. The first
+# ones show whether there is any condition on the size
+_FIRST_STEPS, _STEPS = (-1, 1, 2, 4), (3, 8, 16, 32, 64, 128)
 _MOST_NAMES = 3  # that a person reads as one condition
+_MOST_ROUNDS = 3  # of a search; the cases of one that are in conflict are known in the next
+_MOST_CONDITIONS = 4  # a mistake that needs more of them together is not found by cases
 # If at least this share of the values of an axis of the data hides the mistake, there is a
 # condition on the data: on a fact of x, or one that names values. A smaller share are exceptions.
 _MANY_BY_FACT, _MANY_BY_NAME = 1 / 4, 1 / 2
 _MARGIN_RATIO = 3.0  # a case within this factor of its bound may be wrong or right by its rounding
 _PLAIN_RATIO = 100.0  # with a smaller one, the same data in another case may hide the mistake
-_MOST_TRIED_AGAIN = 16  # right cases that are tried with other data
-_MOST_CASES = 300  # further ones; a search without surprises takes about 120
+_MOST_TRIED_AGAIN = 12  # right cases that are tried with other data
+_INSIDE, _OUTSIDE = 8, 3  # drawn cases that meet all conditions; of each condition, that do not
+_LEAST_DRAWN = 3  # elements of a row: of fewer, dx is 0 whatever it is made of
+_MOST_DRAWS = 40  # some make an impossible or a large case
+_MOST_CASES = 250  # further ones; a search without surprises takes about 120
 _MOST_FURTHER = 1 << 20  # of one further case
+_SMALL = 1 << 14  # elements of a drawn case, unless the simple one is larger
 _MOST_DRAWN = 1 << 16  # of an x that is drawn again; facts of a larger one come from fewer rows
 
 
@@ -118,7 +129,9 @@ def settings_in_words(case: Case, axes: Sequence[str] = SETTINGS) -> tuple[str, 
     )
 
 
-def conditions_of_failures(trials: Sequence[Judged], further: Further) -> Iterator[Trigger]:
+def conditions_of_failures(
+    trials: Sequence[Judged], further: Further, sizes: Sequence[int] = ()
+) -> Iterator[Trigger]:
     """Yield outputs, and the conditions under which they are wrong; nothing if there are none.
 
     If the failures have nothing in common, each output is asked for by itself.
@@ -126,16 +139,17 @@ def conditions_of_failures(trials: Sequence[Judged], further: Further) -> Iterat
     Args:
         trials: of one target in one dtype.
         further: tries further cases.
+        sizes: at which the target may branch, as its source says.
     """
     ratios = [_ratios(trial) for trial in trials]
     wrong = [name for name in OUTPUTS if any(not own.get(name, 0.0) <= 1 for own in ratios)]
-    if (together := Search(trials, further, wrong).trigger(is_of_all=True)) is not None:
+    if (together := Search(trials, further, wrong, sizes).trigger(is_of_all=True)) is not None:
         yield together
         return
     apart: dict[Conjunction, Trigger] = {}
     # where y is wrong, the gradients follow from it
     for name in ("y",) if "y" in wrong else wrong:
-        if (found := Search(trials, further, [name]).trigger(is_of_all=False)) is not None:
+        if (found := Search(trials, further, [name], sizes).trigger(is_of_all=False)) is not None:
             same = apart.get(found.conditions)
             outputs = (*same.outputs, name) if same else (name,)
             apart[found.conditions] = replace(same or found, outputs=outputs)
@@ -155,8 +169,14 @@ def _ratios(trial: Judged) -> dict[str, float]:
 class Search:
     """Cases of one target in one dtype, and the means to try more of them."""
 
-    def __init__(self, trials: Sequence[Judged], further: Further, outputs: Sequence[str]) -> None:
-        self._further, self._outputs = further, outputs
+    def __init__(
+        self,
+        trials: Sequence[Judged],
+        further: Further,
+        outputs: Sequence[str],
+        sizes: Sequence[int] = (),
+    ) -> None:
+        self._further, self._outputs, self._sizes = further, outputs, sizes
         self._left = _MOST_CASES
         self.ratios: dict[Case, float | None] = {
             trial.case: self._ratio(trial) for trial in trials if is_possible(trial.case)
@@ -190,29 +210,62 @@ class Search:
         """Return where the outputs are wrong; None if that is not confirmed."""
         if (simple := self.simple_failure()) is None:
             return None
+        steps = [(axis, simple) for axis in _ORDER]
+        for _ in range(_MOST_ROUNDS):
+            if (found := self._conditions(steps)) is None:
+                return None
+            right = None
+            for conditions in self._alternatives(found, simple):
+                if not self._are_needed(conditions, simple):
+                    continue
+                if (right := self._right_inside(conditions, simple)) is not None:
+                    continue
+                if self._left <= 0:
+                    return None  # not every case was tried
+                return Trigger(tuple(self._outputs), conditions, simple, is_of_all)
+            if right is not None:
+                step = self._step_to(right, simple)
+                if step is None or step in steps:
+                    return None
+                steps.append(step)
+        return None
+
+    def _conditions(self, steps: Iterable[tuple[str, Case]]) -> Conjunction | None:
+        """Return conditions on axes, each of which is changed in a failed case; None if none do."""
         found: dict[tuple[str, Relation], Condition] = {}
-        for axis in _ORDER:
-            cases = self._along(axis, simple)
-            outcomes = {case: self.fails(case) for case in cases}
-            if cases and all(outcome is None for outcome in outcomes.values()):
+        for axis, failed in steps:
+            outcomes = self._outcomes(axis, failed)
+            if outcomes and all(outcome is None for outcome in outcomes.values()):
                 return None  # it may be decisive
-            met = [case for case in cases if _meets(case, tuple(found.values()))]
+            met = [case for case in outcomes if _meets(case, tuple(found.values()))]
             right = [case for case in met if outcomes[case] is False]
             parts = self._conditions_separating(axis, right)
             if axis in _SIZES and parts:
-                self._bisect(axis, parts, simple, right)
+                self._bisect(axis, parts, failed, right)
                 parts = self._conditions_separating(axis, right)
             if axis in _DATA:
                 by_fact = bool(parts) and all(part.axis != axis for part in parts or ())
-                is_many = len(right) >= (_MANY_BY_FACT if by_fact else _MANY_BY_NAME) * len(cases)
-                parts = parts if is_many else ()
+                share = _MANY_BY_FACT if by_fact else _MANY_BY_NAME
+                parts = parts if len(right) >= share * len(outcomes) else ()
+            if parts is None and axis in _SIZES:
+                parts = ()  # a limit of the number of elements may tell the cases apart
             if parts is None:
                 return None
             found |= {(part.axis, part.relation): part for part in parts}
-        conditions = tuple(found.values())
-        if not self._is_confirmed(conditions, simple):
-            return None
-        return Trigger(tuple(self._outputs), conditions, simple, is_of_all)
+        return tuple(found.values()) if len(found) <= _MOST_CONDITIONS else None
+
+    def _step_to(self, right: Case, failed: Case) -> tuple[str, Case] | None:
+        """Return the axis that makes the difference between two cases, and a case that fails.
+
+        The failed case becomes the right one axis by axis.
+        """
+        for axis in (*_ORDER, *_ORDER):  # a later axis may exclude the value of another
+            nearer = changed(failed, axis, value_of(right, axis))
+            outcome = nearer and self.fails(nearer)
+            if outcome is False:
+                return axis, failed
+            failed = nearer if nearer is not None and outcome else failed
+        return None
 
     def simple_failure(self) -> Case | None:
         """Return a failed case that has the simplest value on each axis that still fails."""
@@ -231,26 +284,35 @@ class Search:
             case = next((one for one in failed if (self.ratios[one] or 0) >= least_ratio), case)
         return case
 
-    def _along(self, axis: str, simple: Case) -> list[Case]:
-        """Return the cases that differ from a failed one on one axis, at the values tried there."""
-        values = {value_of(case, axis): None for case in self.ratios}
-        if axis == "distribution":
-            values |= dict.fromkeys(_OFFSETS)
+    def _outcomes(self, axis: str, simple: Case) -> dict[Case, bool | None]:
+        """Try the values of an axis in a failed case: of a size, more of them if some are right."""
+        own = value_of(simple, axis)
+        failing = (value_of(case, axis) for case in self._known(failing=True))
+        tried = {value_of(case, axis) for case in self.ratios}  # not all are in the target's scope
+        values = dict.fromkeys((*(one for one in AXES[axis].values if one in tried), *failing))
+        values |= dict.fromkeys(_MORE_VALUES.get(axis, ()))
         if axis in _SIZES:
-            own = value_of(simple, axis)
+            values |= dict.fromkeys(own + step for step in _FIRST_STEPS)
+        outcomes = self._along(axis, values, simple)
+        if axis in _SIZES and False in outcomes.values():
+            power = 1 << own.bit_length()
             near = (*(own + step for step in _STEPS), own // 2, 2 * own, 3 * own, *_DIVISORS)
-            powers = (1 << own.bit_length(), 1 << max(own.bit_length() - 1, 0))
-            values |= dict.fromkeys(size for size in (*near, *powers) if size > 0)
-        cases = dict.fromkeys(changed(simple, axis, value) for value in values)
-        del cases[simple]
-        sizes = simple.rows, simple.hidden
-        return [
-            case
+            outcomes |= self._along(axis, (*near, power // 2, power, *self._sizes), simple)
+        return outcomes
+
+    def _along(self, axis: str, values: Iterable[Any], simple: Case) -> dict[Case, bool | None]:
+        """Try a failed case with other values on one axis."""
+        is_size, sizes = axis in _SIZES, (simple.rows, simple.hidden)
+        possible = (value for value in values if not is_size or value > 0)
+        cases = (changed(simple, axis, value) for value in dict.fromkeys(possible))
+        return {
+            case: self.fails(case)
             for case in cases
             if case is not None
+            and case != simple
             and case.hidden > 1  # rows of one element are constant, and hide most mistakes
-            and (axis in _SIZES or (case.rows, case.hidden) == sizes)
-        ]
+            and (is_size or (case.rows, case.hidden) == sizes)
+        }
 
     def _conditions_separating(self, axis: str, right: Sequence[Case]) -> Conjunction | None:
         """Return the fewest conditions on an axis that all failed cases meet, and none of these."""
@@ -293,15 +355,96 @@ class Search:
             # a size that shows nothing counts as one that is right
             bisect_left(cases, True, key=lambda case: self.fails(case) is True)
 
-    def _is_confirmed(self, conditions: Conjunction, simple: Case) -> bool:
-        """Whether all failed cases meet the conditions, and right ones fail with other data."""
+    def _bisect_elements(self, row: Case, others: Conjunction) -> None:
+        """Try single rows until the least number of elements at which cases fail is known."""
+        failing = min(case.rows * case.hidden for case in self._known(failing=True))
+        right = [case for case in self._known(failing=False) if _meets(case, others)]
+        smaller = [size for case in right if (size := case.rows * case.hidden) < failing]
+        between = range(max(smaller, default=failing), failing + 1)
+        cases = [changed(row, "hidden", size) or row for size in between]
+        if cases and self.fails(cases[-1]):
+            bisect_left(cases, True, key=lambda case: self.fails(case) is True)
+
+    def _alternatives(self, found: Conjunction, simple: Case) -> Iterator[Conjunction]:
+        """Yield conditions that may be the trigger: those found, or one on the number of elements.
+
+        A limit of that number looks like one of each size.
+        """
+        limits = {part.axis for part in found if part.relation is Relation.AT_LEAST} & {*_SIZES}
+        others = tuple(part for part in found if part.axis not in _SIZES)
+        if len(limits) < len(_SIZES):
+            yield found
+        by_size = (self._outcomes(axis, simple) for axis in _SIZES)
+        if any(False in outcomes.values() for outcomes in by_size):
+            if self._limit_of_elements(others) is not None:
+                self._bisect_elements(changed(simple, "rows", 1) or simple, others)
+            if (limit := self._limit_of_elements(others)) is not None:
+                yield (*others, limit)
+        if len(limits) == len(_SIZES):
+            yield found
+
+    def _limit_of_elements(self, others: Conjunction) -> Condition | None:
+        """Return the least number of elements of failed cases, if right ones have fewer."""
+        least = min(case.rows * case.hidden for case in self._known(failing=True))
+        limit = Condition(axis="elements", relation=Relation.AT_LEAST, value=least)
+        right = self._known(failing=False)
+        return None if any(_meets(case, (*others, limit)) for case in right) else limit
+
+    def _are_needed(self, conditions: Conjunction, simple: Case) -> bool:
+        """Whether all failed cases meet the conditions, and those that miss one are right."""
         if not all(_meets(case, conditions) for case in self._known(failing=True)):
             return False
+        drawn = (case for part in conditions for case in self._drawn(simple, conditions, part))
+        return not any(self.fails(case) for case in drawn)
+
+    def _right_inside(self, conditions: Conjunction, simple: Case) -> Case | None:
+        """Return a case that meets the conditions and is right, with data that show the mistake."""
         right = (case for case in self._known(failing=False) if case.hidden > 1)
-        met = [case for case in right if _meets(case, conditions)]
-        again = {_with_data_of(case, simple): None for case in met}
-        inside = [case for case in again if _meets(case, conditions)]
-        return all(self.fails(case) is not False for case in inside[:_MOST_TRIED_AGAIN])
+        met = (case for case in right if _meets(case, conditions))
+        again = dict.fromkeys(_with_data_of(case, simple) for case in met)
+        inside = [case for case in again if _meets(case, conditions)][:_MOST_TRIED_AGAIN]
+        inside += self._drawn(simple, conditions, None)
+        return next((case for case in inside if self.fails(case) is False), None)
+
+    def _drawn(self, simple: Case, conditions: Conjunction, unmet: Condition | None) -> list[Case]:
+        """Draw cases that meet conditions, all or all but one, with the data of a failed case."""
+        random = Random(0)
+        own = {unmet.axis, *AXES[unmet.axis].follows_from} if unmet is not None else set()
+        others = tuple(part for part in conditions if part is not unmet)
+        axes = [axis for axis in _ORDER if axis not in _DATA or axis in own]
+        pools = {}
+        for axis in axes:
+            cases = ((value, changed(simple, axis, value)) for value in self._pool(axis, random))
+            pools[axis] = [
+                value
+                for value, case in cases
+                if case is not None
+                and _meets(case, others)
+                and (unmet is None or _meets(case, (unmet,)) is (axis not in own))
+            ]
+        found: dict[Case, None] = {}
+        most, wanted = max(_SMALL, 2 * simple.rows * simple.hidden), _OUTSIDE if own else _INSIDE
+        for _ in range(_MOST_DRAWS):
+            case = simple
+            for axis in axes:
+                if pools[axis]:
+                    case = changed(case, axis, random.choice(pools[axis])) or case
+            is_met = _meets(case, others) and not (unmet and _meets(case, (unmet,)))
+            if is_met and case.rows * case.hidden <= most and case not in self.ratios:
+                found[case] = None
+            if len(found) == wanted:
+                break
+        return [*found]
+
+    def _pool(self, axis: str, random: Random) -> Iterable[Any]:
+        """Return values of an axis, from which to draw: those of cases that could be judged."""
+        judged = [case for case, ratio in self.ratios.items() if ratio is not None]
+        known = dict.fromkeys(value_of(case, axis) for case in judged)
+        if axis not in _SIZES:
+            return known
+        drawn = (_LEAST_DRAWN * (max(known) / _LEAST_DRAWN) ** random.random() for _ in range(30))
+        least = _LEAST_DRAWN if axis == "hidden" else 1
+        return dict.fromkeys(size for size in (*known, *map(round, drawn)) if size >= least)
 
 
 def _with_data_of(case: Case, other: Case) -> Case:
@@ -329,6 +472,8 @@ def _met_by_all(axis: str, values: set[Any], right: Sequence[Case]) -> Iterator[
                 found.append((Relation.NOT_MULTIPLE, divisor))
     if len(values) == 1 and axis not in _FACTS_OF_X[1:]:
         found.append((Relation.IS, *values))
+    elif axis in _SIZES and len(values) <= _MOST_NAMES:
+        found.append((Relation.ONE_OF, tuple(sorted(values))))
     elif axis not in _NUMBERS:
         found += [(Relation.IS_NOT, name) for name in sorted(others)]
         if len(values) <= _MOST_NAMES:

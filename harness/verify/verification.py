@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, update_wrapper
@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 import implementations
+from harness.cases.axes import is_possible
 from harness.cases.inputs import make_inputs
 from harness.measure import DEVICES
 from harness.numerics import OUTPUTS, OUTPUTS_OF, Inaccuracy, Outputs, measure_errors
@@ -60,6 +61,7 @@ _MOST_S = 30.0  # for one case; the whole catalogue takes about as long on a slo
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
+_TRIED_ON_LAST_AXIS = 8  # failed cases; those of the catalogue with one axis are right
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
 _OF_EPS = frozenset({RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS})
@@ -132,8 +134,11 @@ class Verification:
     findings: list[Finding] = field(default_factory=list)
     """Those that do not follow from ``cases``."""
     example: Example | None = None
+    is_right_on_last_axis: bool = False
     left: int = 0
     coverage: Mapping[str, int] | None = None
+    further: dict[Case, Judged | None] = field(default_factory=dict)
+    """Cases beyond the catalogue that were tried for an explanation; None if they could not be."""
     search: Search = field(init=False)
     """Of the target's code, for cases that follow from it."""
     grades: list[Grade] = field(default_factory=list)
@@ -178,9 +183,12 @@ class Verification:
 
     def _explain(self, failures: list[Judged]) -> None:
         """Add the causes of failures, and the smallest example of what is wrong or inaccurate."""
-        of_target = self.implementation, failures, self.cases.trials, self._attempt_further
+        tried = [trial for trial in self.cases.trials if not self._is_copied(trial.case)]
+        of_target = self.implementation, failures, tried, self._attempt_further
         if failures and self.instead is None:
-            self.findings += causes_of(*of_target)
+            self.findings += causes_of(*of_target, self.search.sizes)
+        if self.cases.is_right_on_last_axis:
+            self.is_right_on_last_axis = self._is_right_if_one_axis_is_normalised(failures)
         if failures and self.budget.left_s > 0:
             self.example = example_of(*of_target, self._command_of)
         with suppress(TamperingError):  # of a mutant: what it changed is put back
@@ -208,7 +216,7 @@ class Verification:
             options=self.options.call.as_argument(),
             scope=scope,
             instead=self.instead if self.cases.failures else None,
-            is_right_on_last_axis=self.cases.is_right_on_last_axis,
+            is_right_on_last_axis=self.is_right_on_last_axis,
             findings=merged((*self.cases.findings(), *facts)),
             example=self.example,
             counts=self.cases.counts(tuple(self.options.dtypes)),
@@ -370,11 +378,29 @@ class Verification:
 
     def _attempt_further(self, case: Case) -> Judged | None:
         """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
-        is_outside = scope_of(self.implementation).fit(case) != case
-        if is_outside or case in self.crashed or self.budget.is_too_slow(case):
-            return None
-        judged = self._attempt(case)
-        return None if self._is_misread_negation(judged) else judged
+        if case in self.further:
+            return self.further[case]
+        self.further[case] = None
+        is_outside = scope_of(self.implementation).fit(case) != case or self._is_copied(case)
+        if not (is_outside or case in self.crashed or self.budget.is_too_slow(case)):
+            judged = self._attempt(case)
+            if not self._is_misread_negation(judged):
+                self.further[case] = replace(judged, outputs=None, function=None)
+        return self.further[case]
+
+    def _is_right_if_one_axis_is_normalised(self, failures: Sequence[Judged]) -> bool:
+        """Whether failed cases are right once the last axis alone is normalised."""
+        cases = (replace(trial.case, normalized_dims=1) for trial in failures)
+        possible = [case for case in cases if is_possible(case) and case.hidden > 1]
+        tried = map(self._attempt_further, possible[:_TRIED_ON_LAST_AXIS])
+        statuses = {own.status for own in tried if own is not None}
+        return bool(statuses) and statuses <= _NOT_WRONG
+
+    def _is_copied(self, case: Case) -> bool:
+        """Whether the target may get a contiguous copy of x, with the number of axes it takes."""
+        backward = case.direction is not Direction.FORWARD
+        ndims = scope_of(self.implementation).taken("ndim", backward=backward)
+        return case.layout != "contiguous" and len(case.shape) not in ndims
 
     def _is_misread_negation(self, judged: Judged) -> bool:
         """Whether a result is better once neither x nor dy has a negative bit."""
