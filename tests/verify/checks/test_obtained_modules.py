@@ -107,8 +107,7 @@ RIGHT = {
     **{
         name: getattr(published, name)
         for name in (
-            "NanoGPT", "OLMo", "ConvNeXt", "Vits", "DeBERTa", "Cohere", "XTransformers", "Labml",
-            "ShortEps",
+            "NanoGPT", "ConvNeXt", "XTransformers", "ShortEps",
         )
     },
 }  # fmt: skip
