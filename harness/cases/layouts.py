@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TypeVar
 
 from torch import Tensor
@@ -33,7 +34,7 @@ def by_name(*functions: Named, **families: Callable[[float], Named]) -> Registry
         families: make the function for a number, which follows the name of the family and "_".
     """
     registry = Registry({function.__name__: function for function in functions})
-    registry.families = families
+    registry.families = MappingProxyType(families)
     return registry
 
 

@@ -451,7 +451,7 @@ class _Watched:
         for key, value in zip(space.keys, space.values, strict=True):
             name = f"{space.name}.{key}"
             self.add_function(value, name)
-            is_container = type(value) in {dict, list, set} and not key.startswith("__")
+            is_container = isinstance(value, dict | list | set) and not key.startswith("__")
             if is_container and space.name.startswith("harness."):
                 self._contents.add(value, f"the contents of {name}")
             elif isinstance(value, Enum):

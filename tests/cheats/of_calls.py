@@ -72,7 +72,7 @@ OF_CALLS = (
             """,
             "results = {}",
         ),
-        run="wrong after it",
+        run="wrong in it",
         verify="returns a y that shares the memory of an earlier y",
         seen=GPU_MODE,
     ),
@@ -86,7 +86,7 @@ OF_CALLS = (
             """,
             "calls = []",
         ),
-        run="wrong after it",
+        run="wrong in it",
         verify="changes the result of its first call in later calls",
     ),
     Cheat(
@@ -116,7 +116,7 @@ OF_CALLS = (
             end = [0.0]
             """,
         ),
-        run="right in a call by itself, wrong in a timed call",
+        run="wrong in it",
         verify="gives another y in a timed call",
     ),
     Cheat(
@@ -148,7 +148,7 @@ OF_CALLS = (
             """,
             "import sys",
         ),
-        run="reads the frames of its callers",
+        run="wrong in it",
         seen=METR,
     ),
     Cheat(

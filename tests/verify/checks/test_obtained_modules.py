@@ -193,4 +193,4 @@ def test_the_verdict_names_what_is_wrong_or_raises() -> None:
 @pytest.mark.usefixtures("small_catalogue")
 def test_a_target_that_changes_requires_grad_of_its_arguments_is_wrong() -> None:
     verdict = verify(wrong_modules.Unfreezes, quick=True, dtypes=["float32"])
-    assert "changed requires_grad of one of its inputs" in {own.text for own in verdict.failures}
+    assert "changes requires_grad of one of its inputs" in {own.text for own in verdict.failures}
