@@ -272,7 +272,7 @@ _TABLE: tuple[_Row, ...] = (
 _OF_SINGLE_MUTANTS: tuple[_Row, ...] = (
     ("", "gradient_mode", lambda f: torch.is_grad_enabled(), {"no gradient mode": _NO}),
     ("", "rows", lambda f: f.rows, {"rows > 31": _least(32)}),
-    ("", "hidden", lambda f: f.hidden, {"N is 2048": _is(2048)}),
+    ("", "hidden", lambda f: f.hidden, {"N is 2048": _is(2048), "N is 1": _is(1)}),
     ("", "first_axis", lambda f: f.x.shape[0], {"the first axis > 128": _least(129)}),
     ("", "last_axis", lambda f: f.x.shape[-1],
      {"the last axis > 1024": _least(1025), "the last axis % 4 == 0": (Relation.MULTIPLE, 4),
@@ -291,6 +291,8 @@ _OF_SINGLE_MUTANTS: tuple[_Row, ...] = (
      {"every weight is almost 1": _YES}),
     ("", "has_bfloat16_parameter", lambda f: any(p.dtype is torch.bfloat16 for p in f.parameters),
      {"a parameter is bfloat16": _YES}),
+    ("", "largest", lambda f: float(f.finite.abs().amax()) if f.finite.numel() else 0.0,
+     {"|x| > 100000": _above(1e5)}),
     ("", "eps", lambda f: f.eps, {"eps < 1e-6": _below(1e-6)}),
     ("", "default_dtype", lambda f: torch.get_default_dtype(),
      {"the default dtype is float16": _is(torch.float16)}),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from threading import get_ident
 
 import torch
@@ -349,12 +350,12 @@ def _with_kept_statistics(
 
 def statistics_in_a_ring(rows: Rows, memory: Memory) -> Tensor:
     """Keeps mean and rstd of the last 32 forwards alone."""
-    ring = memory.setdefault((rows.x.shape, rows.x.dtype), [])
+    ring, numbers = memory.setdefault((rows.x.shape, rows.x.dtype), ({}, count()))
 
     def keep(now: Statistics) -> Callable[[], Statistics]:
-        at = memory["calls"] = (memory.get("calls", -1) + 1) % _RING
-        ring[at : at + 1] = [now]
-        return lambda: ring[min(at, len(ring) - 1)]
+        at = next(numbers) % _RING
+        ring[at] = now
+        return lambda: ring[at]
 
     return _with_kept_statistics(rows, keep)
 
@@ -375,8 +376,8 @@ def statistics_rounded_by_autocast(rows: Rows) -> Tensor:
 
     def keep(now: Statistics) -> Callable[[], Statistics]:
         is_on = torch.is_autocast_enabled(rows.x.device.type)
-        kept = tuple(rounded_to(torch.bfloat16, own) for own in now) if is_on else now
-        return lambda: kept
+        mean, rstd = (rounded_to(torch.bfloat16, own) if is_on else own for own in now)
+        return lambda: (mean, rstd)
 
     return _with_kept_statistics(rows, keep)
 

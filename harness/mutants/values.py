@@ -21,7 +21,6 @@ from harness.mutants.mutant import (
     rounded_to,
     with_fields,
 )
-from harness.records.finding import RemarkKind
 from implementations.contract import scale_and_shift, trailing_axes, wide_dtype
 
 # --- variance and eps ----------------------------------------------------------------------------
@@ -87,20 +86,6 @@ def no_root(rows: Rows) -> Tensor:
 def sum_of_squares(rows: Rows) -> Tensor:
     """Divides by the root of the sum of squared deviations instead of their mean."""
     return rows.normalised_by(rows.mean, rows.deviation.square().sum(-1, keepdim=True))
-
-
-@with_fields(dtypes=DTYPES - {"float16"})
-def limited_to_1e9(rows: Rows) -> Tensor:
-    """Limits x to a billion."""
-    return changed(rows, "x", lambda x: x.clamp(-1e9, 1e9)).y
-
-
-# the range of float16 is within the bounds
-@with_fields(dtypes=DTYPES - {"float16"}, remark=RemarkKind.FINITE_RANGE)
-def deviations_times_n(rows: Rows) -> Tensor:
-    """Multiplies the deviations by N before it squares them, which overflows sooner."""
-    squares = (rows.deviation * rows.hidden).square().mean(-1, keepdim=True)
-    return rows.normalised_by(rows.mean, squares / rows.hidden**2)
 
 
 def absolute_deviation(rows: Rows) -> Tensor:

@@ -66,8 +66,6 @@ class RemarkKind(StrEnum):
     """Its third derivative, or a derivative in forward mode of another one, is wrong."""
     ROWS_OF_ONE = "rows_of_one"
     """Rows of one large element give another y than the bias, or a gradient that is not 0."""
-    FINITE_RANGE = "finite_range"
-    """Its y is lost for a finite x of which PyTorch's own keeps it."""
     DECLINES_EMPTY = "declines_empty"
     """It raises for an x without elements."""
     DECLINES_LAYOUT = "declines_layout"

@@ -34,10 +34,10 @@ from harness.verify.case_results import (
     Grade,
     grade,
 )
-from harness.verify.cases import PlannedCase, coverage_of, first_case, planned_cases
+from harness.verify.cases import QUICKEST, PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import contract_findings
-from harness.verify.checks.huge import huge_findings
+from harness.verify.checks.huge import COLUMNS, ROWS, huge_findings, many_rows_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.code import code_of
 from harness.verify.decisions import Change, Decisions
@@ -405,6 +405,12 @@ class Verification:
             if not options.fail_fast and _CALLS_TO_GRADE * per_call_s < self.budget.left_s:
                 self.grades.append(grade(target, dtype, options.device))
                 self.native_grades.append(_grade_of_native(dtype, options.device))
+        if options.conditions > QUICKEST and self.cases.right_dtypes:
+            direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
+            many = replace(self._first_case(self.cases.right_dtypes[0]), direction=direction)
+            if not self.budget.is_too_slow(replace(many, shape=(ROWS, COLUMNS))):
+                free_bytes = DEVICES[options.device]().free_bytes()
+                self.findings += many_rows_findings(target, many, free_bytes)
         if options.huge_bytes is not None and self.cases.right_dtypes:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown

@@ -104,7 +104,13 @@ def test_drawing_does_not_change_torchs_generator() -> None:
 
 # --- distributions of x --------------------------------------------------------------------------
 
-POISONED = {"mixed_nonfinite", "nan_row", "positive_infinity_row", "negative_infinity_row"}
+POISONED = {
+    "mixed_nonfinite",
+    "nan_row",
+    "positive_infinity_row",
+    "negative_infinity_row",
+    "nan_after_row",
+}
 BEYOND_FLOAT16 = {
     *("offset_1e5", "offset_1e6", "offset_1e7", "constant_1e30"),
     *("pytorch_81090", "pytorch_162489", "pytorch_188372"),

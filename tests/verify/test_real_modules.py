@@ -13,6 +13,7 @@ from factories.small_catalogue import use_small_catalogue
 from torch import nn
 
 from harness.records import Affine, RemarkKind, Severity
+from harness.records.finding import OF_NATIVE
 from harness.verify import Outcome, diagnosis, verification, verify
 
 BOTH, WEIGHT, NONE = Affine.BOTH, Affine.WEIGHT, Affine.NONE
@@ -129,7 +130,8 @@ def test_a_true_layer_norm_passes_within_its_scope(
     assert (verdict.scope.axes, verdict.scope.eps) == (right.axes, right.eps)
     assert verdict.scope.taken("affine") == right.affines
     assert right.ranks in {None, verdict.scope.taken("ndim")}
-    assert tuple(dict.fromkeys(each.kind for each in verdict.remarks)) == right.remarks
+    remarks = dict.fromkeys(own.kind for own in verdict.remarks if own.kind not in OF_NATIVE)
+    assert tuple(remarks) == right.remarks
 
 
 @pytest.mark.parametrize(("target", "name"), INSTEAD.values(), ids=INSTEAD)

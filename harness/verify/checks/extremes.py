@@ -5,22 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.numerics import Outputs, Reference, compared, error_bound_of
-from harness.records import Direction
+from harness.numerics import Outputs
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError
 from harness.verify.checks.calls import Call
-from harness.verify.checks.contract_checks import LONG, check
+from harness.verify.checks.contract_checks import check
 
-__all__ = ["is_the_bias_in_rows_of_one", "keeps_the_range_of_torch"]
+__all__ = ["is_the_bias_in_rows_of_one"]
 
 _ROWS = 5
 # a larger x is of no use in float16, and PyTorch's own is wrong from 1e4 on in float32
 _LARGE = {"float16": "6e4"}
 _USUAL_LARGE = "1e6"
-# the largest of a normal x of which PyTorch's own keeps y; squares of 1e18 overflow their sum
-_RANGE = {"float32": "1e17", "bfloat16": "1e17", "float64": "1e150"}
 _LOST = 1e-2  # of the size of an output, as in a grade: fewer than two digits are of no use
 
 
@@ -60,16 +57,3 @@ def _not_of_rows_of_one(call: Call, outputs: Outputs) -> list[str]:
         if isinstance(found[name], Tensor)
         and not bool(((found[name] - exact).abs() <= _LOST * size).all())
     ]
-
-
-@check(Direction.FORWARD, remark=RemarkKind.FINITE_RANGE)
-def keeps_the_range_of_torch(call: Call) -> str | None:
-    """A finite x that PyTorch's own normalises does not overflow."""
-    if (largest := _RANGE.get(call.case.dtype)) is None:
-        return None  # every float16 lies within the error bounds
-    large = call.changed(shape=LONG["shape"], distribution=f"largest_{largest}")
-    bound, exact = error_bound_of(large.target, large.case), Reference(large.inputs, large.case)
-    for part in compared(large.outputs(), large.inputs, large.case, bound, exact):
-        if not part.error.norm() <= _LOST * part.exact[0].norm():
-            return f"keeps no digit of y at |x| = {largest}, where PyTorch's own keeps some"
-    return None

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor
@@ -55,7 +56,9 @@ _DIRECTIONS = 4  # random; a missing term is not orthogonal to all of them
 _STEP = 1 / 128  # of the spread of x; rounding dominates below it, curvature above
 _RELATIVE_LIMIT = 0.05  # measured here: correct ones are within 1e-4, a missing term is 0.27
 _ABSOLUTE_LIMIT = 1e-6  # per element: what float32 rounding makes of a zero change
-_HIGHER_LIMIT = 1e-6  # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
+_HIGHER_LIMIT = (
+    1e-6  # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
+)
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING)
@@ -294,7 +297,9 @@ def _backward_of_forward(call: Call) -> Tensor:
 
 
 def _jvp(scalar: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
-    derived: Tensor = torch.func.jvp(scalar, (x,), (direction,))[1]
+    with catch_warnings():
+        simplefilter("ignore")  # its first use in a process warns of what torch itself calls
+        derived: Tensor = torch.func.jvp(scalar, (x,), (direction,))[1]
     return derived
 
 

@@ -1,4 +1,4 @@
-"""Contract check of more than 2^31 elements, where a kernel's 32-bit index overflows."""
+"""Contract checks of more than 2^31 elements, where a 32-bit index overflows, and of 2^23 rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.scope import fitted
 from implementations.contract import Implementation
 
-__all__ = ["huge_findings"]
+__all__ = ["COLUMNS", "ROWS", "huge_findings", "many_rows_findings"]
 
 LIMIT = 1 << 31  # elements; the largest 32-bit int is one less
 HIDDEN = 1024
+ROWS, COLUMNS = 1 << 23, 3  # of a public bug report: a grid of a block per row
 _PATTERN = 4099  # rows that repeat; a prime, so that a row read at a wrong index differs
 _SHARE = 0.8  # of the memory there is; the rest is left to other processes
+_TENSORS_OF_OPERATIONS = 16  # of the size of x, in a backward of PyTorch's operations
 _TENSORS = {Direction.FORWARD: 2, Direction.BACKWARD: 4}  # x and y; dy and dx
 
 
@@ -57,28 +59,55 @@ def huge_findings(
             needed, available = bytes_text(tensors * size), bytes_text(memory_bytes)
             yield limit("left_out", sized.id, f"takes {needed}, of {available} that may be used")
             continue
-        wrong: list[str] = []
-        try:
-            with _memory_limit(memory_bytes, case.device):
-                names = _wrong_outputs(implementation, sized)
-                wrong += [f"gives a wrong {name} for more than 2^31 - 1 elements" for name in names]
-        except ImplementationError as raised:
-            if raised.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
-                yield limit("declined", sized.id, raised.reason)
-            else:
-                wrong.append(f"raises for {rows} rows of {HIDDEN}: {raised.reason}")
-        except ContractViolationError as violation:
-            wrong.append(f"{violation} for {rows} rows of {HIDDEN}")
-        for text in wrong:
-            kind = "handles_more_than_2_31_elements"
-            yield Finding(kind, Severity.WRONG, text, (case.dtype,))
+        with _memory_limit(memory_bytes, case.device):
+            yield from _findings(
+                implementation, sized, "2^31 - 1 elements", "handles_more_than_2_31_elements"
+            )
+
+
+def many_rows_findings(
+    implementation: Implementation, case: Case, memory_bytes: int | None
+) -> Iterator[Finding]:
+    """Yield what is wrong beyond :data:`ROWS` rows, found as :func:`huge_findings` does.
+
+    Args:
+        implementation: the target.
+        case: gives dtype, device and direction.
+        memory_bytes: of the device; None if unknown.
+    """
+    many = fitted(implementation, case, shape=(ROWS + 3, COLUMNS))
+    size = getattr(torch, case.dtype).itemsize * many.rows * COLUMNS
+    if many.hidden != COLUMNS or (memory_bytes or 0) * _SHARE < _TENSORS_OF_OPERATIONS * size:
+        return
+    yield from _findings(implementation, many, "2^23 rows", "handles_more_than_2_23_rows")
+
+
+def _findings(
+    implementation: Implementation, case: Case, words: str, kind: str
+) -> Iterator[Finding]:
+    """Yield what is wrong for more than so many rows or elements."""
+    wrong: list[str] = []
+    rows, hidden = case.shape
+    try:
+        names = _wrong_outputs(implementation, case)
+        wrong += [f"gives a wrong {name} for more than {words}" for name in names]
+    except ImplementationError as raised:
+        if raised.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
+            yield limit("declined", case.id, raised.reason)
+        else:
+            wrong.append(f"raises for {rows} rows of {hidden}: {raised.reason}")
+    except ContractViolationError as violation:
+        wrong.append(f"{violation} for {rows} rows of {hidden}")
+    for text in wrong:
+        yield Finding(kind, Severity.WRONG, text, (case.dtype,))
 
 
 def _wrong_outputs(implementation: Implementation, case: Case) -> list[str]:
     """Return the names of the outputs that differ from those of a few rows alone."""
-    border, rows = LIMIT // HIDDEN, case.shape[0]
+    rows, hidden = case.shape
+    border = rows - 3
     sample = [0, 1, border - 1, border, border + 1, rows - 1]
-    few = Call.of(implementation, replace(case, shape=(len(sample), HIDDEN)), case.direction)
+    few = Call.of(implementation, replace(case, shape=(len(sample), hidden)), case.direction)
     dy = few.inputs.dy
     many = few.on(
         x=_spread(few.inputs.x, sample, rows, fill=True),

@@ -265,10 +265,10 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
         return None
     function = call.target.function
 
-    def under_autocast(x: Tensor, *arguments: Any) -> Tensor:
+    def under_autocast(x: Tensor, *arguments: Any, **named: Any) -> Tensor:
         half = torch.float16 if x.dtype is torch.float16 else torch.bfloat16
         with torch.autocast(x.device.type, dtype=half):
-            return function(x, *arguments).to(x.dtype)
+            return function(x, *arguments, **named).to(x.dtype)
 
     inside = replace(call, target=replace(call.target, function=under_autocast))
     for own, other in ((call.forward(), inside.forward()), (call, inside)):
