@@ -374,7 +374,8 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
     cases = {name: replace(backward, grad_output=name) for name in LAYOUT_OF} if backward else {}
     raised = finder.probe("grad_output", cases)
     of_dy = {layout_of_dy(name): error for name, error in raised.items()}
-    finder.say_layouts("dy", "grad_output", of_dy, {*map(layout_of_dy, cases)} - {"negated"})
+    contiguous = {"negated", "storage_offset"}
+    finder.say_layouts("dy", "grad_output", of_dy, {*map(layout_of_dy, cases)} - contiguous)
     case = replace(finder.case, parameters="transposed")
     if scope.normalized_shape is None and scope.accepts("normalized_axes", 2):
         case = replace(case, shape=_SEVERAL[-max(scope.taken("ndim")) :], normalized_dims=2)
