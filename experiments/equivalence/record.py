@@ -41,7 +41,7 @@ import click
 from compare import read, short
 
 from harness.mutants import RIGHT, WRONG
-from harness.run.integrity import process_state_restored
+from harness.run import process_state_restored
 from harness.verify import verify
 from harness.verify.result import verdict_as_json
 from implementations import ALL, adopt

@@ -42,17 +42,7 @@ if TYPE_CHECKING:
         worker_info,
     )
     from harness.run.instructions import count_instructions
-    from harness.run.integrity import (
-        TamperingError,
-        Trusted,
-        observed,
-        process_state,
-        process_state_restored,
-        set_caller_state,
-        set_other_state,
-        set_usual_state,
-        settings_restored,
-    )
+    from harness.run.integrity import TamperingError, Trusted, observed
     from harness.run.session import (
         JobQueue,
         Session,
@@ -62,6 +52,14 @@ if TYPE_CHECKING:
         plan,
         refuse_unresolved,
         run_session,
+    )
+    from harness.run.state import (
+        process_state,
+        process_state_restored,
+        set_caller_state,
+        set_other_state,
+        set_usual_state,
+        settings_restored,
     )
     from harness.run.timing import model_bytes, refusal, result_bytes, time_case, timed_calls_of
 
@@ -129,7 +127,7 @@ _OF_PARENT = {
     *("missing_jobs", "plan", "refuse_unresolved", "run_session"),
 }  # of modules that no worker needs
 _PARENTS = ("session", "instructions")
-_WORKERS = ("fleet", "call", "integrity", "attempt", "timing", "case")  # those with torch last
+_WORKERS = ("fleet", "call", "state", "integrity", "attempt", "timing", "case")  # torch last
 
 
 def __getattr__(name: str) -> Any:

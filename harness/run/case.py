@@ -88,7 +88,8 @@ from harness.run.call import (
     grad_mode,
     run_once,
 )
-from harness.run.integrity import Trusted, observed, settings_restored
+from harness.run.integrity import Trusted, observed
+from harness.run.state import settings_restored
 from harness.run.timing import refusal, result_bytes, time_case
 from implementations.contract import Implementation, LayerNormFunction
 

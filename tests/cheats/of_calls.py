@@ -149,6 +149,7 @@ OF_CALLS = (
             "import sys",
         ),
         run="wrong in it",
+        verify="reads the frames of its callers",
         seen=METR,
     ),
     Cheat(

@@ -11,7 +11,7 @@ from peer_tests.peer_checks import PEER_CHECKS, PeerCheck
 from torch import Tensor
 
 from harness.mutants import WRONG
-from harness.run.integrity import process_state_restored
+from harness.run import process_state_restored
 from implementations import find
 from implementations.contract import LayerNormFunction
 

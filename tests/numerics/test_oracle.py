@@ -105,7 +105,9 @@ def condition(case: Case, inputs: Inputs) -> Fraction:
 
 # NaN and infinity are not rational; they have their own tests below
 RATIONAL = [
-    name for name in DISTRIBUTIONS if not name.endswith(("nan_row", "infinity_row", "nonfinite"))
+    name
+    for name in DISTRIBUTIONS
+    if not name.endswith(("nan_row", "nan_after_row", "infinity_row", "nonfinite"))
 ]
 # rows of one value; of sparse ones, short rows are all zero
 CONSTANT = {"mixed_outliers", "onnxruntime_21935", "pytorch_108072", "pytorch_188372", "sparse"}

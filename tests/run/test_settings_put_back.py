@@ -17,8 +17,8 @@ import torch
 from factories.verify_targets import layer_norm
 
 from harness.records import Budget, Case, Direction
+from harness.run import TamperingError, Trusted, process_state, settings_restored
 from harness.run.case import CaseRunner
-from harness.run.integrity import TamperingError, Trusted, process_state, settings_restored
 from harness.verify import verify
 from implementations import adopt
 

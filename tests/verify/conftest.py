@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from factories.small_catalogue import Plan, use_small_catalogue
 
-from harness.run.integrity import process_state_restored
+from harness.run import process_state_restored
 
 
 @pytest.fixture(scope="module")

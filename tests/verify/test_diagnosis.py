@@ -18,8 +18,8 @@ from torch.nn import functional
 from harness.mutants import named as known
 from harness.numerics.error_measurement import BoundRatio
 from harness.records import Autograd, Case, Direction, Status
+from harness.run import process_state
 from harness.run.attempt import Judged, attempt
-from harness.run.integrity import process_state
 from harness.verify import planned_cases
 from harness.verify.diagnosis import mistakes_of
 from harness.verify.trigger import conditions_of_failures, fact_of
