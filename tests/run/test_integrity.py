@@ -37,7 +37,7 @@ def fake(*_: Any, **__: Any) -> None:
     [
         "torch.Tensor.clone",  # hides an inherited one
         "math.sqrt",
-        "harness.run.integrity.StatePart.__init__",
+        "harness.run.state.StatePart.__init__",
     ],
 )
 def test_a_replaced_attribute_is_named_and_put_back(trusted: Trusted, name: str) -> None:
