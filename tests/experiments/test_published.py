@@ -46,7 +46,12 @@ def test_a_published_result_is_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "page"), [("peers/peer_findings.py", "peers.md"), ("peer_tests", "peer-tests.md")]
+    ("program", "page"),
+    [
+        ("peers/peer_findings.py", "peers.md"),
+        ("peer_tests", "peer-tests.md"),
+        ("bug_reports", "bug-reports.md"),
+    ],
 )
 def test_a_published_page_is_that_of_the_published_results(program: str, page: str) -> None:
     path = ROOT / "reports" / "published" / page

@@ -1,0 +1,1 @@
+"""LayerNorms that public bug reports describe, rebuilt and verified."""
