@@ -101,8 +101,8 @@ def page_lines(rows: list[Row], commit: str) -> list[str]:
         "",
         "Wrong LayerNorms of public bug reports, each rebuilt in a few lines from what the",
         "report says (`experiments/bug_reports/reports.py`), and what `verify` says of them.",
-        f"{found} of {count(len(rows), 'mistake')} are found, {by_quick} of them with `--quick`; of "
-        f"those missed, {named} are behind a condition that the verdict names as not tried. "
+        f"{found} of {count(len(rows), 'mistake')} are found, {by_quick} of them with `--quick`; "
+        f"of those missed, {named} are behind a condition that the verdict names as not tried. "
         f"Measured at {commit}.",
         "",
         "| report | the rebuilt mistake | `--quick` | default | `verify` says: it |",

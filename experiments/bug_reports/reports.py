@@ -719,7 +719,7 @@ def no_gradient(x, normalized_shape, weight, bias, eps):
 # the dtype of x of reports on another one than float32
 _DTYPE = dict.fromkeys(
     ("eps_rounded_away", "one_pass_in_half", "squares_overflow", "reductions_in_half"), "float16"
-)
+) | {"bits_of_the_parameters": "bfloat16"}
 
 
 def _reports() -> tuple[Report, ...]:

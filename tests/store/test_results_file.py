@@ -62,7 +62,7 @@ def test_results_are_read_back_from_both_formats(
     with Journal(path) as journal:
         for entry in (*wanted.environments.values(), *wanted.runs, *wanted.records):
             journal.add(entry)
-    last = {record.case.id: record for record in wanted.records}
+    last = {(record.case.id, record.environment): record for record in wanted.records}
     assert same(read_journal(path), replace(wanted, records=tuple(last.values())))
 
 
