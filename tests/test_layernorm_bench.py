@@ -55,21 +55,6 @@ def test_a_public_name_is_imported_once_from_its_package(monkeypatch: pytest.Mon
     assert layernorm_bench.LayerNorm is implementations.LayerNorm
 
 
-def test_another_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'layernorm_bench' has no attribute 'nope'"):
-        layernorm_bench.nope  # type: ignore[attr-defined] # noqa: B018
-
-
-def test_every_implementation_can_be_imported_by_name() -> None:
-    assert {implementation.name for implementation in implementations.ALL} <= set(
-        implementations.__all__
-    )
-    assert all(
-        getattr(implementations, implementation.name) is implementation
-        for implementation in implementations.ALL
-    )
-
-
 def test_a_strictly_typed_program_has_no_errors_but_its_own(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     names = ", ".join(implementation.name for implementation in implementations.ALL)

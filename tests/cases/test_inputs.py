@@ -259,11 +259,3 @@ def test_unused_memory_is_nan(
     memory = placed.as_strided(around, torch.empty(around).stride())
     assert bool(memory[unused].isnan().all())
     assert int(memory.isnan().sum()) == memory.numel() - placed.numel()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_gradient_of_batches_lies_as_x_does_and_any_other_is_contiguous(layout: str) -> None:
-    x, *_, dy = drawn(shape=(4, 6, 5), layout=layout).tensors
-    lies_as_x_does = layout in {"sequence_first", "sliced_middle"}
-    assert dy.stride() == (x.stride() if lies_as_x_does else (30, 5, 1))
-    assert torch.equal(dy, drawn(shape=(4, 6, 5)).tensors[-1])

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from factories.golden import assert_golden
-from factories.sweeping import ANYWHERE, NAMES, TWO_DEVICES, expanded, written
 
 import implementations
 from harness.cases import (
     AXES,
+    NAMED,
     Grid,
+    Planned,
     Sweep,
+    expand,
     in_shard,
     load_preset,
     load_sweep,
@@ -24,6 +26,27 @@ from harness.cases import (
     preset_names,
 )
 from harness.records import Affine, Autograd, Case, Direction, Measurement, Mode, Refusal
+
+NAMES = ("native", "one_pass", "two_pass")
+TWO_DEVICES: dict[str, str | None] = {"cpu": None, "cuda": None}
+ANYWHERE = dict.fromkeys(NAMES, frozenset({"cpu", "cuda"}))
+
+
+def expanded(
+    sweep: Sweep,
+    devices: dict[str, str | None] | None = None,
+    written_for: dict[str, frozenset[str]] = ANYWHERE,
+) -> tuple[Planned, ...]:
+    """Expand where three implementations and a CPU exist, and a GPU without driver."""
+    devices = devices or {"cpu": None, "cuda": "torch sees no CUDA device"}
+    return expand(sweep, implementations=written_for, names=NAMED, devices=devices)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
 
 # --- axes from the command line ------------------------------------------------------------------
 
@@ -164,21 +187,6 @@ def test_every_mistake_of_a_file_is_reported_at_once(
     with pytest.raises(Refusal) as refused:
         load_sweep(Path("mine.toml"))
     assert_golden(str(refused.value), Path(__file__).parent / "golden" / "mistakes.txt")
-
-
-GOOD_FILE = """
-description = "mine"
-timeout_s = 5
-[[grids]]
-shapes = ["0x5", [4, 3]]
-eps = [0, 1e-6]
-"""
-
-
-def test_a_file_without_mistakes_is_loaded(tmp_path: Path) -> None:
-    sweep = load_sweep(written(tmp_path, GOOD_FILE))
-    grid = Grid(shapes=((0, 5), (4, 3)), eps=(0.0, 1e-6))
-    assert (sweep.description, sweep.timeout_s, sweep.grids) == ("mine", 5.0, (grid,))
 
 
 @pytest.mark.parametrize(

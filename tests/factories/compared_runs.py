@@ -26,7 +26,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.regression import Change, Comparison, Confirm, compare
-from harness.run.fleet import Job, WorkerInfo
+from harness.run import Job, WorkerInfo
 from harness.store import Results
 
 HERE = make_environment()

@@ -17,8 +17,8 @@ import pynvml
 import pytest
 import torch
 
+from harness.measure import CudaDevice
 from harness.measure import devices as cuda
-from harness.measure.devices import CudaDevice
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 

@@ -219,7 +219,7 @@ class LocalFleet(AbstractContextManager["LocalFleet"]):
     def nodes(self) -> tuple[WorkerInfo, ...]:
         return (self.info,)
 
-    def unresolved(self, targets: Iterable[str]) -> tuple[str, ...]:
+    def unresolved(self, targets: Iterable[str], *_: object) -> tuple[str, ...]:
         reasons = (why_unresolved(self._runner, (target, ())) for target in targets)
         return tuple(filter(None, reasons))
 
@@ -230,7 +230,7 @@ class LocalFleet(AbstractContextManager["LocalFleet"]):
             self.started.append(job.case)
             yield job.function(self._runner, job)
 
-    def call(self, function: Callable[..., Any], options: Any, timeout_s: float) -> Any:
+    def call(self, function: Callable[..., Any], options: Any, timeout_s: float, *_: object) -> Any:
         return function(self._runner, options)
 
     @property

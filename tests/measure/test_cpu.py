@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -33,18 +32,6 @@ def write(path: Path, content: str) -> None:
 
 
 # --- its machine ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("content", "free_bytes"),
-    [("MemFree: 1 kB\nMemAvailable:   2048 kB\n", 2048 * 1024), ("MemTotal: 999 kB\n", None)],
-)
-def test_free_memory_is_what_the_system_calls_available(
-    monkeypatch: pytest.MonkeyPatch, content: str, free_bytes: int | None
-) -> None:
-    files = {"/proc/meminfo": content}
-    monkeypatch.setattr(f"{DEVICES}.open", lambda path: StringIO(files[path]), raising=False)
-    assert CpuDevice().free_bytes() == free_bytes
 
 
 def test_the_cache_size_is_that_of_the_largest_cache_or_64_mib(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from factories.fake_cuda import Nvml
 from factories.git_repository import Repository
 
-from harness.measure import compiler, read_environment, web_address
+from harness.measure import read_environment, web_address
 from harness.records import Gpu
 
 OPTIONAL = {
@@ -33,30 +32,6 @@ def test_every_required_field_is_read() -> None:
 def test_only_the_cpus_of_this_process_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 6})
     assert read_environment().cpu_count == 3
-
-
-@pytest.mark.parametrize(
-    ("line", "cpu"), [("model name : Fast 3000", "Fast 3000"), ("BogoMIPS : 50", "arm")]
-)
-def test_a_cpu_without_a_model_name_has_the_name_of_its_architecture(
-    monkeypatch: pytest.MonkeyPatch, line: str, cpu: str
-) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda _: f"processor : 0\n{line}\n")
-    monkeypatch.setattr(platform, "processor", lambda: "arm")
-    monkeypatch.setattr("harness.measure.environment._version", lambda _: None)
-    assert read_environment().cpu == cpu
-
-
-def test_the_compiler_is_the_one_that_cxx_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = tmp_path / "my-cxx"
-    monkeypatch.setenv("CXX", str(mine))
-    assert compiler() is read_environment().compiler is None
-    for text, expected in (("echo my-cxx 1.2; echo more", "my-cxx 1.2"), ("exit 1", str(mine))):
-        mine.write_text(f"#!/bin/sh\n{text}\n")
-        mine.chmod(0o755)
-        assert (compiler(), read_environment().compiler) == (str(mine), expected)
 
 
 # --- NVML ----------------------------------------------------------------------------------------

@@ -23,11 +23,7 @@ from harness.measure import (
     SAMPLE_S,
     Sampled,
     Sampler,
-    epoch_values,
-    estimate,
     joined,
-    median_estimate,
-    ratios,
 )
 from harness.records import Arm, ArmRole, Budget, Cache, Clock, DeviceState, WarningKind
 
@@ -115,16 +111,6 @@ def test_a_preempted_try_does_not_make_the_samples_short() -> None:
 def test_the_true_ratio_is_recovered(factor: float) -> None:
     device = FakeDevice(lambda name, _: 2e-6 * (factor if name == "subject" else 1.0))
     assert time_and_ratio(measure(device)) == pytest.approx((2e-6 * factor, factor))
-
-
-def test_estimates_are_those_of_the_samples_that_are_kept() -> None:
-    sampled = measure(wobbling())
-    subject, reference = (
-        epoch_values(arm_of(sampled, role), cpu=True)
-        for role in (ArmRole.SUBJECT, ArmRole.REFERENCE)
-    )
-    assert latency_of(sampled).per_call_s == median_estimate(subject)
-    assert latency_of(sampled).reference_ratio == estimate(ratios(subject, reference))
 
 
 def test_without_a_reference_the_time_converges() -> None:

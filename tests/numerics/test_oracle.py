@@ -237,14 +237,3 @@ def test_a_block_has_its_rows_and_their_share_of_the_sums(dtype: str) -> None:
         alone = result_of(single, replace(inputs, x=x[row], dy=dy[row]))
         for name in ("y", "dx", "dweight", "dbias"):
             assert torch.equal(getattr(block, name)[0], getattr(alone, name)[0])
-
-
-def test_a_small_reference_is_kept_for_the_next_use() -> None:
-    case = case_of("float32", HALF_A_BLOCK)
-    reference = Reference(make_inputs(case), case)
-    next(iter(reference))  # left half way: it starts again from the first row
-    assert [block.start for block in reference] == [0, 1, 2]
-    spent_s = reference.spent_s
-    assert spent_s > 0
-    assert len(list(reference)) == 3
-    assert reference.spent_s == spent_s

@@ -23,7 +23,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.report import document_of_run, run_as_plain, terminal_lines
-from harness.run.session import SessionOutcome
+from harness.run import SessionOutcome
 from harness.store import Results
 
 GOLDEN = Path(__file__).parent / "golden"

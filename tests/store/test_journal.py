@@ -127,15 +127,6 @@ def test_a_journal_that_is_removed_as_it_is_opened_is_not_written(
         Journal(path)
 
 
-def test_where_files_cannot_be_locked_a_run_goes_on(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unknown = OSError(errno.ENOLCK, "No locks available")
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=unknown))
-    with Journal(path) as journal:
-        assert journal.note is not None
-
-
 # --- a full disk ---------------------------------------------------------------------------------
 
 

@@ -194,15 +194,6 @@ def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == {pipe, folder}
 
 
-def test_results_behind_a_link_are_replaced_there_and_their_folder_is_made(tmp_path: Path) -> None:
-    (tmp_path / "mine.parquet").symlink_to("else/where/first.parquet")
-    for _ in range(2):
-        write(RESULTS, tmp_path / "mine.parquet")
-    assert (tmp_path / "mine.parquet").is_symlink()
-    assert [file.name for file in (tmp_path / "else/where").iterdir()] == ["first.parquet"]
-    assert same(read(tmp_path / "else/where/first.parquet"), RESULTS)
-
-
 def test_a_reason_that_is_not_valid_text_does_not_lose_the_run(path: Path) -> None:
     # a message may hold the lone surrogates that Python makes of undecodable file names
     write(replace(RESULTS, records=(replace(BARE, reason="no file \udcff.py"),)), path)

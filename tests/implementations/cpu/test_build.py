@@ -11,8 +11,6 @@ import torch
 
 from implementations import UnsupportedError, cpu_recentred
 from implementations.cpu import build, copies, operators
-from implementations.cpu.build import cache_directory, load
-from implementations.cpu.copies import can_stream, streamed_copy
 
 FILES = ("copy.cpp",), ("stream.h", "threads.h")
 with_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
@@ -51,7 +49,7 @@ def test_it_is_compiled_once_for_its_flags_and_sources(
 
     def builds() -> int:
         build._built.cache_clear()  # as in the next process
-        assert load(*FILES).streamed_copy
+        assert build.load(*FILES).streamed_copy
         return len((tmp_path / "log").read_text(encoding="utf-8").split())
 
     assert builds() == builds() == 1
@@ -61,7 +59,7 @@ def test_it_is_compiled_once_for_its_flags_and_sources(
     monkeypatch.setenv(build.FLAGS_VARIABLE, "-O1 -DNAME='two words'")
     assert builds() == 3
     # and no temporary file of the compiler
-    assert {path.suffix for path in cache_directory().iterdir()} == {"", ".so"}
+    assert {path.suffix for path in build.cache_directory().iterdir()} == {"", ".so"}
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
@@ -69,7 +67,7 @@ def test_it_is_compiled_once_for_its_flags_and_sources(
 
 def refusal() -> str:
     with pytest.raises(UnsupportedError) as error:
-        load(*FILES)
+        build.load(*FILES)
     return str(error.value)
 
 
@@ -111,9 +109,9 @@ def test_without_a_compiler_the_kernel_and_the_copy_are_refused(
     monkeypatch.setenv("CXX", "no-such-c++")
     for loaded in (copies._library, operators.load_operator):
         loaded.cache_clear()
-    assert not can_stream()
+    assert not copies.can_stream()
     x = torch.zeros(4, 8)
-    for call in (lambda: cpu_recentred(x, (8,)), lambda: streamed_copy(x, x)):
+    for call in (lambda: cpu_recentred(x, (8,)), lambda: copies.streamed_copy(x, x)):
         with pytest.raises(UnsupportedError, match=r"no-such-c\+\+"):
             call()
 
@@ -132,7 +130,7 @@ def test_it_copies_all_bytes_and_no_others(size: int, start: int, threads: int) 
     expected[start : start + size] = source
     torch.set_num_threads(threads)
     try:
-        streamed_copy(memory[start : start + size], source)()
+        copies.streamed_copy(memory[start : start + size], source)()
     finally:
         torch.set_num_threads(1)
     assert torch.equal(memory, expected)
@@ -141,7 +139,7 @@ def test_it_copies_all_bytes_and_no_others(size: int, start: int, threads: int) 
 @with_compiler
 def test_it_keeps_a_reference_to_the_source() -> None:
     to = torch.zeros(1 << 16)
-    copy = streamed_copy(to, torch.ones(1 << 16))  # the only reference to the source
+    copy = copies.streamed_copy(to, torch.ones(1 << 16))  # the only reference to the source
     torch.full((1 << 16,), 5.0)  # would reuse the memory of a freed source
     copy()
     assert bool((to == 1).all())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +17,36 @@ from torch import Tensor
 from harness.cases import LAYOUTS, make_inputs
 from harness.records import Affine, Case, Direction, Status
 from harness.verify import verify, verify_case
-from implementations import Implementation, UnsupportedError, cpu_recentred, native
+from implementations import Implementation, UnsupportedError, cpu_recentred
+from implementations.cpu import build, operators
+
+# without AVX, and with AVX2 but without AVX-512; -O1 takes half as long to compile, and the vectors
+# are written out in the source
+MACHINES = ("-march=x86-64-v2 -O1", "-march=x86-64-v3 -O1")
+
+
+@pytest.fixture
+def unloaded() -> None:
+    """Let the next call load the operator, as the first one does."""
+    operators.load_operator.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[dict[str, Implementation]]:
+    """Yield the implementation built for each machine whose instructions this processor has."""
+    is_x86 = platform.machine() == "x86_64"
+    has_avx2 = is_x86 and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+    built, kept = {"": cpu_recentred}, []
+    with pytest.MonkeyPatch.context() as patch:
+        for number, flags in enumerate(MACHINES if has_avx2 else MACHINES[:1] if is_x86 else ()):
+            patch.setenv(build.FLAGS_VARIABLE, flags)
+            build._built.cache_clear()
+            kept.append(operators.define(f"layernorm_bench_test_{number}"))
+            operator = operators.load_operator(f"layernorm_bench_test_{number}")
+            built[flags] = replace(cpu_recentred, function=operator)
+        build._built.cache_clear()
+        yield built
+
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 
@@ -110,41 +141,12 @@ def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None
         torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize(
-    "lay",
-    [
-        lambda x: x[:, :48],  # rows further apart than they are long
-        lambda x: x[:, ::2],  # elements apart
-        lambda x: x[:1].expand(40, 64),  # one row many times
-        lambda x: x.t(),
-    ],
-)
-def test_any_strides_are_read_correctly(lay: Callable[[Tensor], Tensor]) -> None:
-    generator = torch.Generator().manual_seed(5)
-    x, dy = (lay(torch.randn(64, 64, generator=generator)) for _ in range(2))
-    # weight and bias as columns of something else
-    weight, bias = torch.randn(2, x.shape[-1], 3, generator=generator)[..., 1]
-    of = {"x": x, "weight": weight, "bias": bias, "dy": dy}
-    found = results(of)
-    torch.testing.assert_close(found, results(of, norm=native))
-    assert found[0].is_contiguous()
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["x", "weight", "bias", "dy"])
 def test_any_layout_returns_the_same_bits_as_a_dense_copy(name: str, layout: str) -> None:
     of = inputs_of((6, 48))
     laid = LAYOUTS[layout](of[name])
     assert same(results({**of, name: laid}), results({**of, name: laid.clone().contiguous()}))
-
-
-def test_without_a_required_gradient_nothing_is_recorded() -> None:
-    x = torch.randn(4, 8)
-    assert cpu_recentred(x, (8,)).grad_fn is None
-    with torch.no_grad():
-        assert not cpu_recentred(x.requires_grad_(), (8,)).requires_grad
-    with torch.inference_mode():
-        assert cpu_recentred(torch.randn(4, 8), (8,)).is_inference()
 
 
 def test_the_backward_frees_saved_tensors_and_refuses_changed_ones() -> None:
@@ -213,23 +215,14 @@ def test_transforms_of_torch_func_give_the_gradients_of_autograd() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "shape", "weight", "kind", "words"),
+    ("x", "weight", "words"),
     [
-        (torch.ones(2, 3), (), None, ValueError, "normalized_shape is empty"),
-        (torch.ones(2, 3), (4,), None, ValueError, r"its last 1 axes must be the same"),
-        (torch.ones(2, 3).int(), (3,), None, UnsupportedError, "not take Int; it takes float32"),
-        (
-            torch.ones(2, 3).bfloat16(),
-            (3,),
-            torch.ones(3).half(),
-            UnsupportedError,
-            "x is BFloat16, weight is Half",
-        ),
+        (torch.int32, torch.float32, "not take Int; it takes float32"),
+        (torch.bfloat16, torch.float16, "x is BFloat16, weight is Half"),
     ],
-    ids=["no axis", "other axes", "dtype", "mixed dtypes"],
 )
-def test_shapes_and_dtypes_that_do_not_agree_are_named(
-    x: Tensor, shape: tuple[int, ...], weight: Tensor | None, kind: type[Exception], words: str
+def test_dtypes_that_do_not_agree_are_named(
+    x: torch.dtype, weight: torch.dtype, words: str
 ) -> None:
-    with pytest.raises(kind, match=words):
-        cpu_recentred(x, shape, weight)
+    with pytest.raises(UnsupportedError, match=words):
+        cpu_recentred(torch.ones(2, 3, dtype=x), (3,), torch.ones(3, dtype=weight))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from implementations import CallOptions, UnsupportedError, adopt
+from implementations import CallOptions, UnsupportedError, adopt, find
 
 X = 0.01 * torch.randn(3, 5, generator=torch.Generator().manual_seed(0))  # so that eps matters
 WEIGHT, BIAS = torch.arange(1.0, 6.0), torch.arange(5.0)
@@ -233,28 +235,57 @@ def test_shapes_that_a_target_does_not_take_are_refused(
 
 @pytest.mark.parametrize("shape", [(6,), (12, 6), (2, 3, 5, 6), (0, 6)])
 @pytest.mark.parametrize("spatial", [1, 2])
-def test_the_last_axis_of_any_x_becomes_the_channels_of_an_image(
+def test_the_last_axis_of_any_x_becomes_the_channels_of_a_dense_image(
     shape: tuple[int, ...], spatial: int
 ) -> None:
-    images: list[Tensor] = []
-
     def of_dense_images(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         if image.dim() != spatial + 2 or not image.is_contiguous():
             raise ValueError("a dense image, please")
-        images.append(image)
         return of_images(image, weight, bias)
 
-    norm = adapted(of_dense_images)
-    norm.meaning()
-    images.clear()
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    weight, bias = torch.arange(6.0), torch.arange(6.0)
-    expected = functional.layer_norm(x, (6,), weight, bias)
-    found = norm(x, (6,), weight, bias)
+    found, expected = (
+        norm(x, (6,), torch.arange(6.0), torch.arange(6.0))
+        for norm in (adapted(of_dense_images), functional.layer_norm)
+    )
     torch.testing.assert_close(found, expected)
     dx = (torch.autograd.grad(y, x, torch.ones(shape))[0] for y in (found, expected))
     torch.testing.assert_close(*dx)
-    ((batch, channels, *others),) = (image.shape for image in images)
-    assert channels == 6
-    if len(shape) == spatial + 2:  # it keeps its axes
-        assert (batch, *others) == shape[:-1]
+
+
+# --- functions of NumPy arrays and of TorchScript -------------------------------------------------
+
+
+SCRIPTED = """
+import torch
+
+@torch.jit.script
+def scripted(x, gamma, beta, eps: float = 1e-5):
+    return torch.layer_norm(x, x.shape[-1:], gamma, beta, eps)
+"""
+
+
+def of_arrays(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
+    centred = np.subtract(x, x.mean(-1, keepdims=True), dtype=np.float64)
+    y = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
+    return y.astype(weight.dtype)
+
+
+def test_arrays_have_no_gradient_and_no_bfloat16() -> None:
+    norm, x = adapted(of_arrays), torch.randn(5, 32)
+    expected = functional.layer_norm(x, (32,), *torch.ones(2, 32))
+    torch.testing.assert_close(norm(x, (32,), *torch.ones(2, 32)), expected)
+    for refused in (x.bfloat16(), x.clone().requires_grad_()):
+        with pytest.raises(UnsupportedError):
+            norm(refused, (32,), *torch.ones(2, 32))
+
+
+# of torch 2.13; scripts exist all the same
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_a_script_is_called_by_the_names_of_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SCRIPTED)
+    x = torch.randn(5, 32, requires_grad=True)
+    found = find(f"{tmp_path}/mine.py:scripted")(x, (32,), *torch.ones(2, 32), 0.25)
+    expected = functional.layer_norm(x, (32,), *torch.ones(2, 32), 0.25)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, expected)))

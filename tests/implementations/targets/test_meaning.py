@@ -167,13 +167,6 @@ def test_an_eps_that_a_constructor_does_not_take_is_refused() -> None:
         ModuleFunction(lambda dim: Kept(dim)).new((6,), 0.25)
 
 
-@pytest.mark.parametrize(("build", "takes_several"), [(as_int, False), (as_size, True)])
-def test_several_axes_are_allowed_by_annotation(
-    build: Callable[..., nn.Module], takes_several: bool
-) -> None:
-    assert ModuleFunction(build).takes_several_axes == takes_several
-
-
 # --- the parameters of a module ------------------------------------------------------------------
 
 

@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from implementations.triton import layout as layouts
-from implementations.triton.layout import Layout
 
 HOPPER = 90
 ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
 SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as pointers are of 16 bytes
-SHARED_BYTES = 227 << 10  # of a program
 IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
 
 LONG = {
@@ -81,7 +79,9 @@ def compiled(
     return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
 
 
-def tile_of(layout: Layout, itemsize: int, data: Data, *, grouped: bool = False) -> dict[str, Any]:
+def tile_of(
+    layout: layouts.Layout, itemsize: int, data: Data, *, grouped: bool = False
+) -> dict[str, Any]:
     """Return the options that arguments.leaves returns for such data."""
     if layout.columns <= layouts.SHORT and not grouped:
         return {"COLUMNS": layout.columns, "LEAVES": layout.columns, "NEIGHBOURS": True}
@@ -96,7 +96,7 @@ def of_tiles(
     itemsize: int,
     statistic: str = "recentred",
     data: Data = ALIGNED,
-) -> tuple[Compiled, Layout]:
+) -> tuple[Compiled, layouts.Layout]:
     """Compile the forward or backward of rows that a program holds."""
     kernels = import_module(f"implementations.triton.{direction}_kernels")
     layout = getattr(layouts, direction)(hidden, itemsize)
@@ -116,7 +116,7 @@ forward, backward = partial(of_tiles, "forward"), partial(of_tiles, "backward")
 @cache
 def of_long_rows(
     name: str, itemsize: int, statistic: str = "recentred", data: Data = ALIGNED
-) -> tuple[Compiled, Layout]:
+) -> tuple[Compiled, layouts.Layout]:
     """Compile one of the kernels for rows that are too long for one program."""
     direction = "backward" if "gradient" in name else "forward"
     kernel = getattr(import_module(f"implementations.triton.long_{direction}_kernels"), name)
@@ -186,20 +186,9 @@ def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) 
     ],
 )
 def test_a_thread_needs_no_more_than_its_registers(
-    code: Callable[[], tuple[Compiled, Layout]], most: int, tmp_path: Path
+    code: Callable[[], tuple[Compiled, layouts.Layout]], most: int, tmp_path: Path
 ) -> None:
     assert stack_bytes(code()[0], tmp_path) <= most
-
-
-@pytest.mark.parametrize(("hidden", "itemsize"), [(8192, 2), (4096, 8)])
-def test_prefetched_tiles_fit_into_shared_memory(hidden: int, itemsize: int) -> None:
-    for code, layout in (
-        backward(hidden, itemsize),
-        of_long_rows("gradients_of_blocks", itemsize),
-    ):
-        assert layout.stages > 1
-        assert code.shared_bytes <= SHARED_BYTES
-        assert "cp.async.wait_group" in code.ptx
 
 
 def test_the_second_and_third_centring_are_not_optimised_away() -> None:

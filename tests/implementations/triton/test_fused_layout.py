@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,3 +101,22 @@ def test_an_x_that_the_compiled_kernels_do_not_take_is_refused(
     monkeypatch.setattr(arguments, "imported", lambda name: (None, False))
     with pytest.raises(UnsupportedError, match=words):
         norm(x, x.shape[1:])
+
+
+# --- the tests of the kernels, in a process of its own --------------------------------------------
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreted run")
+def test_the_kernels_pass_their_tests_interpreted() -> None:
+    tests = Path(__file__).with_name("test_fused_kernels.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)],
+        cwd=tests.parent,  # in the root, its packages would hide the installed ones
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

@@ -1,4 +1,4 @@
-"""Every command, option, sweep and piece of Python that the documentation shows."""
+"""Every command, option, sweep, piece of Python and table of figures in the documentation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,9 +25,8 @@ from factories.git_repository import Repository
 from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main
 from harness.records import Refusal
-from harness.run import fleet as fleet_module
-from harness.run.session import plan
-from harness.selection.workload import find_workload
+from harness.run import plan
+from harness.selection import find_workload
 
 SET_UP = (
     "python3 -m venv .venv && .venv/bin/pip install -q tox && .venv/bin/tox run -e sweep",
@@ -218,9 +218,10 @@ def test_output_is_what_the_command_prints(
     """The words are those of today; of figures that depend on the machine only the place counts."""
     monkeypatch.setenv("COLUMNS", "110")
     name, *arguments = shlex.split(command)[1:]
-    if name == "run":
-        monkeypatch.setattr(fleet_module, "Fleet", LocalFleet)  # saves starting a process
-        arguments += ["--out", "results/shown.parquet"]
+    if name in {"run", "verify"}:  # without a process, which a busy machine may end as too slow
+        for module in ("harness.run.fleet", "harness.verify.workers"):
+            monkeypatch.setattr(f"{module}.Fleet", LocalFleet)
+        arguments += ["--out", "results/shown.parquet"] if name == "run" else []
     if name == "ab":
         shutil.rmtree(folder / "results")
         repository = Repository.at(folder, {"mine.py": MINE.replace(UNCORRECTED, OLD)})
@@ -262,3 +263,31 @@ def write_output(page: Path, shown: str, printed: list[str], lines: int) -> None
     new = [line if len(line) <= MOST else line[:MOST].rstrip() + CUT for line in printed[:lines]]
     new += ["..."] if len(printed) > lines else []
     page.write_text(text.replace(f"```text\n{shown}```", "```text\n" + "\n".join(new) + "\n```", 1))
+
+
+# --- tables of figures ----------------------------------------------------------------------------
+
+SCRIPT = ROOT / "docs" / "figures.py"
+
+
+def test_no_table_of_figures_is_stale() -> None:
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_changed_figure_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec = spec_from_file_location("figures", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    figures = module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures: copy -->\n\n<!-- end of figures -->\n")
+    monkeypatch.setattr(figures, "PAGES", [page])
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    assert figures.stale_tables() == ["page.md: copy"]
+    page.write_text(figures.renewed(page.read_text()))
+    assert figures.stale_tables() == []
+    page.write_text(page.read_text().replace("%", ".1%", 1))
+    assert figures.stale_tables() == ["page.md: copy"]
