@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -119,8 +118,3 @@ def test_without_the_option_pytest_runs_with_another_harness_package(tmp_path: P
     done = python(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
-
-
-def test_pytest_loads_this_module_as_its_plugin() -> None:
-    (found,) = entry_points(group="pytest11", name="layernorm_bench")
-    assert found.value == "layernorm_bench"

@@ -1,16 +1,31 @@
-"""The registry of axes: to add a value or an axis is one place."""
+"""The axes of a case, in one registry, and the covering array of their combinations."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
+from hashlib import sha256
+from itertools import combinations, product
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from harness.cases import AXES, Condition, Relation, array_axes, changed, python_line
+from harness.cases import (
+    AXES,
+    EXCLUSIONS,
+    Condition,
+    Exclusion,
+    Relation,
+    array_axes,
+    changed,
+    python_line,
+)
+from harness.cases.covering_array import covering_array
 from harness.records import Affine, Case, Direction
+from harness.verify import Scope
+from harness.verify.cases import array_within
 
 CASE = Case(implementation="native", shape=(2, 3, 4, 5), normalized_dims=2)
 
@@ -18,40 +33,6 @@ CASE = Case(implementation="native", shape=(2, 3, 4, 5), normalized_dims=2)
 def test_every_field_of_a_case_is_an_axis_that_users_set() -> None:
     settable = [axis.name for axis in AXES.values() if axis.key]
     assert {*settable} == {field.name for field in fields(Case)}
-
-
-# a new axis, registered before anything else is imported
-SCRIPT = """
-from dataclasses import replace
-from harness.cases import axes
-from harness.records import Case
-
-axes.AXES["tail"] = axes.Axis(
-    name="tail", kind=int, key="tails", default=(0,), values=(0, 3), help="rest of N",
-    title="the rest of N", getter=lambda case: case.hidden % 32,
-    setter=lambda case, tail: replace(case, shape=(*case.shape[:-1], 64 + tail)),
-)
-from pathlib import Path
-from harness.cases import load_sweep, expand
-from harness.verify import Scope
-from harness.verify.cases import array_within
-
-for plan in expand(load_sweep(Path("mine.toml")), implementations={}, devices={"cpu": None}):
-    print(plan.case.id, axes.command_options(plan.case))
-rows = array_within(Scope(), 2, forward_only=False)
-print(*sorted({(row["tail"], row["threads"]) for row in rows}))
-"""
-SHOWN = [
-    *("native/forward/8x64/float32", "native/forward/8x67/float32", "'--tail', '3'"),
-    "(0, 1) (0, 2) (3, 1) (3, 2)",  # the covering array
-]
-
-
-def test_a_new_axis_is_one_place(tmp_path: Path) -> None:
-    text = '[[grids]]\nimplementations = ["native"]\nshapes = ["8x64"]\ntails = [0, 3]\n'
-    (tmp_path / "mine.toml").write_text(text)
-    printed = subprocess.check_output([sys.executable, "-c", SCRIPT], cwd=tmp_path, text=True)
-    assert [text for text in SHOWN if text not in printed] == []
 
 
 # --- a case with another value --------------------------------------------------------------------
@@ -100,3 +81,79 @@ def test_the_line_of_python_names_only_unusual_settings() -> None:
         "from layernorm_bench import verify_case; print(verify_case('native', "
         "shape=(2, 3, 4, 5), normalized_dims=2, affine='bias', eps=0.5))"
     )
+
+
+# --- a covering array has every possible combination, and nothing that is excluded ----------------
+
+VALUES = {name: axis.values for name, axis in array_axes().items()}
+Axes = Mapping[str, Sequence[Any]]
+Row = Mapping[str, Any]
+
+
+def is_excluded(row: Row, exclusions: Sequence[Exclusion]) -> bool:
+    """Whether a row, or a part of one, has an excluded pair."""
+    return any(
+        row.get(exclusion.axis, exclusion) in exclusion.values
+        and row.get(exclusion.other, exclusion) in exclusion.other_values
+        for exclusion in exclusions
+    )
+
+
+def can_be_completed(row: Row, axes: Axes, exclusions: Sequence[Exclusion]) -> bool:
+    if is_excluded(row, exclusions):
+        return False
+    missing = next((axis for axis in axes if axis not in row), None)
+    return missing is None or any(
+        can_be_completed({**row, missing: value}, axes, exclusions) for value in axes[missing]
+    )
+
+
+def uncovered(
+    rows: Sequence[Row], axes: Axes, exclusions: Sequence[Exclusion], strength: int
+) -> Iterator[Row]:
+    """Yield the possible combinations that no row has, found by trying every combination."""
+    for subset in combinations(axes, strength):
+        covered = {tuple(row[axis] for axis in subset) for row in rows}
+        for values in product(*(axes[axis] for axis in subset)):
+            combination = dict(zip(subset, values, strict=True))
+            if values not in covered and can_be_completed(combination, axes, exclusions):
+                yield combination
+
+
+@pytest.mark.parametrize(("strength", "most"), [(2, 400), (3, 3500)])
+def test_the_array_of_the_verification_has_every_possible_combination_and_is_small(
+    strength: int, most: int
+) -> None:
+    rows = array_within(Scope(), strength, forward_only=False)
+    assert list(uncovered(rows, VALUES, EXCLUSIONS, strength)) == []
+    assert not any(is_excluded(row, EXCLUSIONS) for row in rows)
+    assert all(set(row) == set(VALUES) for row in rows)
+    assert len(rows) <= most
+
+
+small_axes = st.lists(st.integers(2, 4), min_size=3, max_size=5).map(
+    lambda sizes: {f"axis {place}": list(range(size)) for place, size in enumerate(sizes)}
+)
+
+
+@given(st.data())
+def test_any_axes_and_exclusions_are_covered(data: st.DataObject) -> None:
+    axes = data.draw(small_axes)
+    pairs = st.lists(st.sampled_from([*axes]), min_size=2, max_size=2, unique=True)
+    exclusions = [
+        Exclusion(one, (data.draw(st.sampled_from(axes[one])),),
+                  other, (data.draw(st.sampled_from(axes[other])),))
+        for one, other in data.draw(st.lists(pairs, max_size=4))
+    ]  # fmt: skip
+    strength = data.draw(st.integers(2, 3))
+    rows = covering_array(axes, exclusions, strength)
+    assert list(uncovered(rows, axes, exclusions, strength)) == []
+    assert not any(is_excluded(row, exclusions) for row in rows)
+
+
+def test_the_array_is_the_same_on_every_machine() -> None:
+    """Drawn from the raw bits of PCG64; a new numpy must not change it."""
+    axes = {"a": range(5), "b": range(4), "c": range(3), "d": range(2)}
+    rows = covering_array(axes, (Exclusion("a", (0,), "b", (0, 1)),), 2)
+    text = "\n".join(" ".join(str(value) for value in row.values()) for row in rows)
+    assert sha256(text.encode()).hexdigest()[:16] == "a4da62c93b013fab"

@@ -245,17 +245,6 @@ def test_a_case_has_the_offset_and_strides_of_its_layout_on_its_device(
     assert LAYOUTS[layout](torch.zeros(shape)).is_neg() == (layout == "negated")
 
 
-@pytest.mark.parametrize(
-    ("layout", "shape", "around", "unused"),
-    [
-        ("padded_rows", (4, 5), (4, 8), (..., slice(5, None))),
-        ("sliced_middle", (4, 6, 5), (4, 9, 5), (slice(None), slice(6, None))),
-    ],
-)
-def test_unused_memory_is_nan(
-    layout: str, shape: tuple[int, ...], around: tuple[int, ...], unused: tuple[object, ...]
-) -> None:
-    placed = LAYOUTS[layout](torch.zeros(shape))
-    memory = placed.as_strided(around, torch.empty(around).stride())
-    assert bool(memory[unused].isnan().all())
-    assert int(memory.isnan().sum()) == memory.numel() - placed.numel()
+def test_unused_memory_is_nan() -> None:
+    memory = LAYOUTS["padded_rows"](torch.zeros(4, 5)).as_strided((4, 8), (8, 1))
+    assert memory.isnan().sum(1).tolist() == [3] * 4

@@ -141,17 +141,6 @@ def test_every_axis_reaches_its_case() -> None:
     assert all(getattr(case, field.name) != getattr(usual, field.name) for field in fields(Case))
 
 
-def test_an_unknown_name_is_reported_once_for_all_grids() -> None:
-    bad = Grid(distributions=("nromal",), layouts=("contigous",), shapes=((3,),))
-    with pytest.raises(Refusal) as refused:
-        expanded(Sweep(grids=(bad, bad.model_copy(update={"normalized_dims": (2,)}))))
-    assert [line.partition(";")[0] for line in str(refused.value).splitlines()] == [
-        "no distribution named 'nromal'",
-        "no layout named 'contigous'",
-        "shape 3 has fewer than 2 axes to normalise over",
-    ]
-
-
 # --- what a sweep file may hold, and how its mistakes are reported -------------------------------
 
 # a value of another type is refused, not coerced, and so is one out of range

@@ -75,7 +75,6 @@ _EXAMPLE = Example(
 )
 
 
-_ALIKE = tuple(replace(_GRADE, dtype=dtype) for dtype in _GRADES)
 _ONE_FAILED = (Count(dtype="float32", ok=200, failed=1),)
 _SHARES = "returns a y that shares the memory of x"
 
@@ -138,9 +137,6 @@ EXAMPLES: dict[str, Verdict] = {
             for dtype, (limit, _) in _GRADES.items()
         ),
     ),
-    "right, and accurate alike in every dtype": replace(
-        _IN_ALL, grades=_ALIKE, native_grades=_ALIKE
-    ),
     "right with more remarks than fit": _right(
         *(
             remark(
@@ -148,10 +144,6 @@ EXAMPLES: dict[str, Verdict] = {
             )
             for number in range(2, 9)
         ),
-    ),
-    "right in one dtype of two": _right(
-        limit("raised", "a case", "TypeError: no halves"),
-        counts=(*_RIGHT.counts, Count(dtype="float16", declined=250)),
     ),
     "right, but it raises": _right(
         Finding("autograd", Severity.RAISES, "x is frozen", ("float32",), _FROZEN),
@@ -166,9 +158,6 @@ EXAMPLES: dict[str, Verdict] = {
             _sums("bfloat16", "21.9"),
             remark(RemarkKind.ROUNDED_AGAIN, "rounds dx more than once", ("bfloat16",)),
         ),
-    ),
-    "inaccurate in two dtypes": replace(
-        _IN_ALL, findings=(_sums("bfloat16", "21.9"), _sums("float16", "84.6"))
     ),
     "wrong": _wrong(
         _UNBIASED,
@@ -204,13 +193,6 @@ EXAMPLES: dict[str, Verdict] = {
         _sums("bfloat16", "21.9"),
         counts=(*_IN_ALL.counts[1:], *_WRONG.counts),
         grades=_IN_ALL.grades,
-    ),
-    "wrong by another mistake in each dtype": _wrong(
-        replace(_FAILURE, text="returned an x", dtypes=("float16",)),
-        _UNBIASED,
-        _mistake("computes float64 in float32", "float64"),
-        _trigger("dx wrong where N >= 1025", "float64"),
-        counts=(*_WRONG.counts, Count(dtype="float64", failed=9), Count(dtype="float16", failed=3)),
     ),
     "wrong over several axes": replace(
         _WRONG,

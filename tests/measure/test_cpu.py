@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -54,18 +53,6 @@ def test_a_machine_runs_on_battery_if_no_mains_is_online(
         write(folder / f"supplies/AC{number}/online", f"{state}\n")
     condition = CpuDevice().condition()
     assert (condition.on_battery, condition.governor) == (on_battery, "powersave")
-
-
-@pytest.mark.parametrize(
-    ("stat", "steal_s"),
-    [("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n", 2.5), ("cpu  1 2 3", None)],
-)
-def test_stolen_time_is_that_of_all_cpus_in_seconds(
-    monkeypatch: pytest.MonkeyPatch, stat: str, steal_s: float | None
-) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda path: stat if path.name == "stat" else "")
-    monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
-    assert CpuDevice().condition().steal_s == steal_s
 
 
 # --- its clocks ----------------------------------------------------------------------------------

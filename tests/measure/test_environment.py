@@ -103,12 +103,6 @@ def test_a_program_that_is_not_tracked_has_no_commit(
     assert (found.git_commit, found.git_dirty) == (None, None)
 
 
-def test_without_git_no_commit_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = read_environment()
-    assert (found.git_commit, found.git_dirty) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("remote", "address"),
     [

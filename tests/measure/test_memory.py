@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from random import Random
 
 import pytest
@@ -22,11 +22,9 @@ from harness.measure import (
     overwrite,
     relocate,
 )
-from harness.records import Allocation, Budget, Case, Direction, Measurement, Record
-from harness.run import CaseRunner
+from harness.records import Allocation
 from implementations import welford
 
-CASE = Case(implementation="native", shape=(16, 32))
 X, LEAF = torch.ones(4, 8), torch.ones(256, requires_grad=True)
 
 
@@ -103,17 +101,6 @@ def test_on_a_gpu_requested_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -
     assert astuple(found) == (800, 900, 3, 300, 0, 0)
 
 
-def test_a_case_counts_to_the_byte() -> None:
-    runner = CaseRunner("", Allocation.DEFAULT)
-    forward = run(runner, CASE, Measurement.MEMORY)
-    backward = run(runner, replace(CASE, direction=Direction.BACKWARD), Measurement.MEMORY)
-    assert forward.memory is not None
-    assert backward.memory is not None
-    statistics = 2 * 16 * 4  # mean and rstd
-    assert forward.memory.peak_extra_bytes == 16 * 32 * 4 + statistics
-    assert (forward.operators, backward.memory.saved_bytes) == (1, statistics)
-
-
 # --- the system's memory management stays out of the timings -------------------------------------
 
 # 38 MB: above 32 MiB glibc always maps memory afresh
@@ -145,47 +132,23 @@ def test_only_steady_allocation_takes_less_than_one_page_fault_per_call() -> Non
     assert float(steady) < 1
 
 
-HELD_BYTES = 8 * 16 * 32 * 4  # copies of x, as many as a forward needs at most
-
-
-def run(runner: CaseRunner, case: Case, *asked: Measurement) -> Record:
-    return runner.run(case, asked, Budget(limit_s=0.0, min_epochs=1, max_epochs=1))
-
-
-def test_memory_is_faulted_in_once_before_the_timing_if_allocation_is_steady(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    faulted_in: list[int] = []
-    monkeypatch.setattr("harness.run.case.fault_in", faulted_in.append)
-    runner = CaseRunner("", Allocation.STEADY)
-    run(runner, CASE, Measurement.MEMORY)
-    run(CaseRunner("", Allocation.DEFAULT), CASE, Measurement.LATENCY)
-    assert faulted_in == []
-    for rows in (16, 8, 32):
-        run(runner, replace(CASE, shape=(rows, 32)), Measurement.LATENCY, Measurement.COLD)
-    assert faulted_in == [HELD_BYTES, 2 * HELD_BYTES]
-
-
 # --- copies in other places, which can be overwritten --------------------------------------------
 
 KIB = 1024
-DTYPES = [torch.bfloat16, torch.float32, torch.float64]
 
 
 @pytest.mark.parametrize("far", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    "shape", [(7, 33), (1, 1), (2, 3, 5), (0, 5), (5, 0), (0,), (2, 0, 3)], ids=str
-)
+@pytest.mark.parametrize("shape", [(7, 33), (1, 1), (2, 3, 5), (0, 5), (2, 0, 3)], ids=str)
 def test_a_copy_differs_only_in_its_address_and_then_in_its_values(
-    layout: str, dtype: torch.dtype, shape: tuple[int, ...], far: bool
+    layout: str, shape: tuple[int, ...], far: bool
 ) -> None:
-    tensor, other = (LAYOUTS[layout](torch.randn(shape).to(dtype)) for _ in range(2))
+    tensor, other = (LAYOUTS[layout](torch.randn(shape).bfloat16()) for _ in range(2))
     moved = relocate(tensor, Random(0), far=far)
     address = moved.data_ptr()
     assert torch.equal(moved, tensor)
-    assert (moved.shape, moved.stride(), moved.dtype) == (tensor.shape, tensor.stride(), dtype)
+    assert (moved.shape, moved.stride()) == (tensor.shape, tensor.stride())
+    assert moved.dtype == tensor.dtype
     assert not tensor.numel() or address != tensor.data_ptr()
     overwrite(moved, other)
     assert torch.equal(moved, other)

@@ -6,21 +6,16 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from enum import StrEnum
 from math import inf, nan
-from pathlib import Path
 
 import pytest
-from factories.commanding import call
 from factories.compared_runs import make_record
-from factories.histories import history_of, results_of_commit
-from factories.results_factory import make_environment, make_results
+from factories.results_factory import make_environment
 
 from harness.records import (
-    METRICS,
     Case,
     Direction,
     Environment,
     Estimate,
-    Metric,
     Mode,
     as_speed,
     bytes_text,
@@ -33,9 +28,6 @@ from harness.records import (
     speed_text,
     ulp_text,
 )
-from harness.regression import series_of
-from harness.report import build_page
-from harness.store import write
 from implementations import contract
 
 CASE = Case(implementation="native", shape=(8, 64))
@@ -79,20 +71,6 @@ def test_every_field_of_a_case_shows_in_its_id() -> None:
     ]
     cases = [CASE, *changed, replace(CASE, dtype="float64", param_dtype="float64")]
     assert len({case.id for case in cases}) == len(cases) > len(fields(Case))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dims", "normalized", "rows", "hidden"),
-    [
-        ((2, 3, 5), 1, (5,), 6, 5),
-        ((2, 3, 5), 2, (3, 5), 2, 15),
-    ],
-)
-def test_rows_share_a_mean_over_the_normalised_axes(
-    shape: tuple[int, ...], dims: int, normalized: tuple[int, ...], rows: int, hidden: int
-) -> None:
-    case = Case(implementation="native", shape=shape, normalized_dims=dims)
-    assert (case.normalized_shape, case.rows, case.hidden) == (normalized, rows, hidden)
 
 
 def test_the_fingerprint_changes_only_with_what_can_change_speed() -> None:
@@ -172,25 +150,3 @@ def test_harness_and_implementations_name_an_extra_alike() -> None:
 
 
 # --- metrics -------------------------------------------------------------------------------------
-
-EXTRA = Metric(
-    "rows_count", "number of rows", "count", "case.rows",
-    {"terminal": "", "summary": "", "brief": "", "csv": "", "page": "", "chart": "rows",
-     "trend": "rows"},
-    exact=True,
-)  # fmt: skip
-
-
-def test_a_new_metric_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.records.metrics.METRICS", (*METRICS, EXTRA))
-    results, path = make_results(30, devices=("cpu",), dtypes=("float32",)), tmp_path / "r.parquet"
-    write(results, path)
-    for form, text in {"csv": ",case.rows", "summary": "| number of rows |"}.items():
-        assert text in call("export", str(path), "--format", form).stdout
-    assert '"rows_count"' in build_page([results])
-
-
-def test_a_new_metric_has_a_trend() -> None:
-    history = history_of(*(results_of_commit(day, make_record()) for day in range(2)))
-    (first, *_) = series_of(history, EXTRA).series
-    assert first.values[0].value == first.case.rows

@@ -242,20 +242,6 @@ def test_the_address_follows_the_controls_and_links_of_the_page_set_them(tab: Pa
     expect(tab.locator("#query")).to_have_value("")
 
 
-def test_comparisons_filter_by_a_column(
-    tab: Page, page_path: Path, results: Results, tmp_path: Path
-) -> None:
-    view(tab, page_path, q="latency_s<1e-5 shape=32x256")
-    fast = {
-        record.case.id
-        for record in results.records
-        if record.latency is not None
-        if record.case.shape == (32, 256) and record.latency.per_call_s.value < 1e-5
-    }
-    assert len(fast) > 3
-    assert set(downloaded(tab, tmp_path)) == fast
-
-
 def test_arrow_keys_move_through_the_dots_and_show_the_command(tab: Page) -> None:
     tab.focus("#picture")
     tab.keyboard.press("End")

@@ -191,12 +191,6 @@ def column(page: str, name: str) -> list[str]:
     return [texts["words"][code] for code in texts["codes"]]
 
 
-def test_the_later_of_two_measurements_in_one_environment_counts() -> None:
-    later = replace(FAILED, status=Status.WRONG, reason="worse since")
-    page = build_page([SMALL, replace(SMALL, records=(later,))])
-    assert column(page, "reason") == ["worse since"]
-
-
 def test_two_revisions_are_kept_apart() -> None:
     both = (make_environment(git_dirty=False), make_environment(git_commit="f" * 40))
     record = replace(FAILED, environment=both[0].fingerprint)

@@ -12,7 +12,7 @@ from factories.choice_records import (
     vacuous,
     with_latency,
 )
-from factories.compared_runs import ELSEWHERE, results_of
+from factories.compared_runs import results_of
 from factories.results_factory import make_run
 
 from harness.records import (
@@ -69,14 +69,6 @@ def test_each_shape_dtype_device_direction_and_setting_is_a_scenario() -> None:
     ]
 
 
-def test_each_machine_has_its_own_choice() -> None:
-    there = ELSEWHERE.fingerprint
-    others = [ran("native", 1.0, environment=there), ran("slow", 2.0, environment=there)]
-    found = choices_among(NATIVE, QUICK, *others)
-    assert [label_of(choice) for choice in found.choices] == ["quick", "native"]
-    assert found.notes == ("2 environments: their times are not compared, each has its own choice",)
-
-
 @pytest.mark.parametrize(
     ("later", "best"), [(ran("quick", 2.0), "native"), (imported(QUICK, 1.0), "quick")]
 )
@@ -130,17 +122,9 @@ def test_a_run_without_a_valid_time_is_refused(message: str, records: list[Recor
         choose([Results(records=tuple(records), runs=(), environments={})])
 
 
-def test_a_scenario_without_times_or_without_results_has_no_best() -> None:
-    crashed = failed("native", Status.CRASHED, shape=(8, 8))
-    found = choices_among(NATIVE, crashed, ran("native", **OTHER_SHAPE))
-    assert [choice.best is None for choice in found.choices] == [False, True]
-    assert [scenario.case.shape for scenario in found.untimed] == [(16, 512)]
-
-
 # --- eligible candidates --------------------------------------------------------------------------
 
 UNIFORM, HELD = ran("native", distribution="uniform"), ran("native", distribution="offset_1e4")
-TRAINING = {"direction": Direction.FORWARD_BACKWARD}
 
 
 def lost(**axes: object) -> list[Record]:

@@ -172,26 +172,6 @@ def test_means_over_different_cases_are_not_compared() -> None:
     ])
 
 
-@pytest.mark.parametrize(
-    ("best", "decider", "records"),
-    [
-        ("one", Decider.NOTHING,
-         [*timed("one", 0.5, processes=1), *timed("two", 0.52, processes=1)]),
-        ("one", Decider.TIME, [*timed("one", 0.5, processes=1), *timed("two", 0.56, processes=1)]),
-        # a candidate disqualified for one scenario is so for all
-        ("native", Decider.ONLY,
-         [*timed("quick", 0.5, **BACKWARD), *timed("native", 1.0, **BACKWARD),
-          ran("native", **BEYOND), vacuous("quick", **BEYOND)]),
-    ],
-)  # fmt: skip
-def test_means_are_ranked_as_times_of_one_scenario_are(
-    best: str, decider: Decider, records: list[Record]
-) -> None:
-    ranking = overall(*records).ranking
-    assert ranking.best is not None
-    assert (ranking.best.label, ranking.decider) == (best, decider)
-
-
 def test_every_environment_device_dtype_and_direction_has_its_own_choice() -> None:
     axes = ({"environment": "there"}, {"device": "cuda"}, {"dtype": "float64"}, BACKWARD)
     records = [ran("native", 1.0, **values) for values in ({}, *axes)]  # type: ignore[arg-type]

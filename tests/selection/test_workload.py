@@ -16,10 +16,9 @@ from factories.choice_records import (
     workload_choice,
     workload_choices,
 )
-from factories.compared_runs import ELSEWHERE
 
 from harness.cases import expand, load_preset
-from harness.records import Direction, NotComparableError, Record, Refusal, Status
+from harness.records import NotComparableError, Record, Refusal, Status
 from harness.selection import (
     Call,
     Decider,
@@ -35,15 +34,6 @@ dtype = "float32"
 direction = "forward"
 count = 24
 """
-
-
-def test_a_file_takes_precedence_over_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("gpt2_xl").write_text(GOOD)
-    (found,) = find_workload("gpt2_xl").calls
-    assert (found.shape, found.count, found.direction) == ((64, 768), 24, Direction.FORWARD)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +121,6 @@ def test_a_choice_per_shape_takes_the_time_of_the_best_of_each() -> None:
 def test_a_call_that_the_run_does_not_hold_is_missing(absent: Call) -> None:
     choice = workload_choice([call(SMALL, 30), absent], *NATIVE)
     assert (choice.covered, choice.missing) == ((30, 40), (absent,))
-
-
-def test_each_device_and_machine_has_its_own_choice() -> None:
-    there = ran("native", 1.0, shape=SMALL, environment=ELSEWHERE.fingerprint)
-    found = workload_choices([call(SMALL)], *NATIVE, ON_CUDA, there)
-    assert [choice.device for choice in found] == ["cpu", "cuda", "cpu"]
 
 
 TWICE = [*NATIVE, ran("native", 1.0, shape=SMALL, threads=4)]

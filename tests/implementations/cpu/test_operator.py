@@ -199,21 +199,6 @@ def test_a_first_call_may_be_a_compiled_one() -> None:
     assert torch.equal(*found, *expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*batching rule", "ignore:`torch.jit.script`")
-def test_transforms_of_torch_func_give_the_gradients_of_autograd() -> None:
-    of = inputs_of((3, 5, 40))
-    x, weight, bias, dy = of.values()
-
-    def loss(x: Tensor, dy: Tensor) -> Tensor:
-        return (cpu_recentred(x, (40,), weight, bias, 1e-3) * dy).sum()
-
-    _, dx, *_ = results(of)
-    for found in (torch.func.grad(loss)(x, dy), torch.func.vmap(torch.func.grad(loss))(x, dy)):
-        torch.testing.assert_close(found, dx)
-    with pytest.raises(UnsupportedError, match="no forward-mode derivative"):
-        torch.func.jvp(lambda x: cpu_recentred(x, (40,)), (x,), (dy,))
-
-
 @pytest.mark.parametrize(
     ("x", "weight", "words"),
     [
