@@ -320,20 +320,6 @@ def dweight_of_the_first_backward(call: LayerNormCall) -> Tensor:
     return changed(call, "weight", lambda weight: with_gradient(weight, once_computed)).y
 
 
-def statistics_of_the_latest_forward(rows: Rows, memory: Memory) -> Tensor:
-    """Keeps mean and rstd for the backward in memory that the next forward overwrites."""
-    now = rows.mean.detach(), rows.rstd.detach()
-    kept = memory.setdefault((rows.x.shape, rows.x.dtype), now)
-    for old, new in zip(kept, now, strict=True):
-        old.copy_(new)
-
-    @torch.no_grad()
-    def stale(terms: Terms) -> Gradients:
-        return replace(terms, mean=kept[0], rstd=kept[1]).right
-
-    return with_gradients(rows, stale)
-
-
 def _with_kept_statistics(
     rows: Rows, keep: Callable[[Statistics], Callable[[], Statistics]]
 ) -> Tensor:
@@ -346,6 +332,18 @@ def _with_kept_statistics(
         return replace(terms, mean=mean, rstd=rstd).right
 
     return with_gradients(rows, stale)
+
+
+def statistics_of_the_latest_forward(rows: Rows, memory: Memory) -> Tensor:
+    """Keeps mean and rstd for the backward in memory that the next forward overwrites."""
+
+    def keep(now: Statistics) -> Callable[[], Statistics]:
+        kept: Statistics = memory.setdefault((rows.x.shape, rows.x.dtype), now)
+        for old, new in zip(kept, now, strict=True):
+            old.copy_(new)
+        return lambda: kept
+
+    return _with_kept_statistics(rows, keep)
 
 
 def statistics_in_a_ring(rows: Rows, memory: Memory) -> Tensor:
