@@ -85,11 +85,10 @@ class Reference:
             return
         kept = []
         keep = self._case.rows * self._case.hidden <= _KEPT_ELEMENTS
-        for start in range(0, self._case.rows, rows_per_block(self._case.hidden)):
+        step = rows_per_block(self._case.hidden)
+        for start in range(0, self._case.rows, step):
             began = perf_counter()
-            block = self._exact(
-                start, min(start + rows_per_block(self._case.hidden), self._case.rows)
-            )
+            block = self._exact(start, start + step)
             self.spent_s += perf_counter() - began
             if keep:
                 kept.append(block)
