@@ -32,6 +32,7 @@ from harness.mutants.mutant import (
     in_portions,
     read_from_memory,
     rounded_to,
+    running_sum,
     with_fields,
     without_tail,
 )
@@ -138,24 +139,16 @@ def dbias_averaged(terms: Terms) -> Gradients:
     return replace(terms.right, dbias=terms.dy.mean(0))
 
 
-def _bfloat16_sum(summands: Tensor) -> Tensor:
-    """Sum over rows, one after the other, rounded to bfloat16 at every step."""
-    total = summands.new_zeros(summands.shape[1], dtype=torch.bfloat16)
-    for row in summands.to(torch.bfloat16):
-        total = total + row
-    return total.to(summands.dtype)
-
-
 @with_fields(inaccurate=BFLOAT16)
 def dweight_summed_in_bfloat16(terms: Terms) -> Gradients:
     """Sums dweight in bfloat16, one row after the other."""
-    return replace(terms.right, dweight=_bfloat16_sum(terms.dy * terms.xhat))
+    return replace(terms.right, dweight=running_sum(terms.dy * terms.xhat, torch.bfloat16))
 
 
 @with_fields(inaccurate=BFLOAT16)
 def dbias_summed_in_bfloat16(terms: Terms) -> Gradients:
     """Sums dbias in bfloat16, one row after the other."""
-    return replace(terms.right, dbias=_bfloat16_sum(terms.dy))
+    return replace(terms.right, dbias=running_sum(terms.dy, torch.bfloat16))
 
 
 @with_fields(inaccurate=HALVES - BFLOAT16, rounded=BFLOAT16)

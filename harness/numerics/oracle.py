@@ -174,7 +174,7 @@ def double_double(
     if eps > 0:
         exponent = exponent.clamp(min=_SMALLEST_EXPONENT)
     deviation = dd.scale(high, linear - exponent), dd.scale(low, linear - exponent)
-    variance = dd.divide_float(dd.sum_over(dd.square(deviation), -1), hidden)
+    variance = dd.divide_float(dd.sum_over(dd.multiply(deviation, deviation), -1), hidden)
     scaled_eps = dd.scale(x.new_full((rows, 1), eps), -2 * exponent)
     rstd = dd.rsqrt(dd.add_float(variance, scaled_eps))
     normalised = dd.multiply(deviation, _expand(rstd, x))
