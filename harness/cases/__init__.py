@@ -6,7 +6,7 @@ are used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.cases.axes import (
     AXES,
@@ -24,6 +24,7 @@ from harness.cases.axes import (
     python_line,
     sweep_axes,
 )
+from harness.records.lazy import names_in
 
 if TYPE_CHECKING:
     from harness.cases.inputs import (
@@ -88,14 +89,4 @@ __all__ = [
     "sweep_axes",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from harness.cases import sweep
-
-    if hasattr(sweep, name):
-        return getattr(sweep, name)
-    from harness.cases import inputs
-
-    return getattr(inputs, name)
+__getattr__ = names_in(__name__, __all__, "sweep", "inputs")

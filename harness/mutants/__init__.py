@@ -16,17 +16,11 @@ from harness.mutants.arguments import (
 )
 from harness.mutants.conditional import CONDITIONAL
 from harness.mutants.conditions import CONDITIONS, CallCondition, CallFacts
-from harness.mutants.mutant import (
-    HALVES,
-    Mutant,
-    mutants_in,
-    read_from_memory,
-)
+from harness.mutants.mutant import Mutant, mutants_in
 from implementations.contract import Implementation
 
 __all__ = [
     "CONDITIONS",
-    "HALVES",
     "RIGHT",
     "WRONG",
     "CallCondition",
@@ -37,7 +31,6 @@ __all__ = [
     "function_of",
     "layer_norm_of",
     "named",
-    "read_from_memory",
     "then",
     "with_value",
 ]

@@ -73,6 +73,11 @@ class Rows:
         """Return y for other statistics."""
         return self.affine((self.x - mean) * torch.rsqrt(variance + self.eps))
 
+    def divided_by(self, count: float | Tensor) -> Tensor:
+        """Return y with the sums for mean and variance divided by ``count`` instead of N."""
+        mean = self.x.sum(-1, keepdim=True) / count
+        return self.normalised_by(mean, (self.x - mean).square().sum(-1, keepdim=True) / count)
+
     def with_statistics_of(self, x: Tensor) -> Tensor:
         """Return y for the statistics of other rows, or of a part of each row."""
         mean = x.mean(-1, keepdim=True)

@@ -35,7 +35,6 @@ from harness.mutants.mutant import (
     evenly_spaced,
     in_portions,
     mutant_of,
-    read_from_memory,
     rounded_to,
 )
 from harness.records.finding import RemarkKind
@@ -76,11 +75,6 @@ def _parameters_in_dtype_of_x(call: LayerNormCall) -> Tensor:
     return call.with_parameters(partial(rounded_to, call.x.dtype)).y
 
 
-def _x_read_from_memory(call: LayerNormCall) -> Tensor:
-    """Reads x as if it were contiguous."""
-    return changed(call, "x", read_from_memory).y
-
-
 def _x_taken_for_evenly_spaced(call: LayerNormCall) -> Tensor:
     """Uses the stride of the last batch axis as the distance between all rows of x."""
     return changed(call, "x", evenly_spaced).y
@@ -94,11 +88,6 @@ def _no_dx(call: LayerNormCall) -> Tensor:
 def _no_dweight(call: LayerNormCall) -> Tensor:
     """Returns zeros as dweight."""
     return changed(call, "weight", without_gradient).y
-
-
-def _no_dbias(call: LayerNormCall) -> Tensor:
-    """Returns zeros as dbias."""
-    return changed(call, "bias", without_gradient).y
 
 
 def _next_row_times_zero(rows: Rows) -> Tensor:
@@ -157,7 +146,7 @@ CONDITIONAL: tuple[Mutant, ...] = (
     _row("rows_of_one_not_centred", values.root_mean_square, "N is 1; |x| > 100000",
          dtypes=frozenset({"float32"}), remark=RemarkKind.ROWS_OF_ONE),
     # in inference
-    _row("strides_ignored_in_inference", _x_read_from_memory, "no gradient mode"),
+    _row("strides_ignored_in_inference", kernel.strides_ignored, "no gradient mode"),
     _row("last_axis_only_in_inference", values.last_axis_only,
          "no gradient mode; several normalized axes"),
     _row("promoted_in_inference", kernel.promoted_by_parameters,
@@ -167,12 +156,13 @@ CONDITIONAL: tuple[Mutant, ...] = (
     _row("eps_at_least_1e_6_in_inference", values.eps_always_1e_6, "no gradient mode; eps < 1e-6"),
     # in one layout
     _row("rows_taken_for_evenly_spaced", _x_taken_for_evenly_spaced, "one normalized axis"),
-    _row("transposed_square_read_in_order_of_memory", _x_read_from_memory,
+    _row("transposed_square_read_in_order_of_memory", kernel.strides_ignored,
          "x is a transposed square"),
     _row("axes_of_parameters_in_order_of_memory", kernel.parameter_strides_ignored,
          "several normalized axes"),
     # of gradients
-    _row("dbias_zero_without_weight_in_vectors", _no_dbias, "there is no weight; N % 4 == 0"),
+    _row("dbias_zero_without_weight_in_vectors", gradient.dbias_zero,
+         "there is no weight; N % 4 == 0"),
     # as before the first step of training
     _row("weight_of_ones_gets_no_gradient", _no_dweight, "every weight is 1"),
     _row("portions_of_16384_added_in_parameter_dtype", _in_portions_of_16384,

@@ -32,6 +32,7 @@ from harness.mutants.mutant import (
     in_portions,
     read_from_memory,
     rounded_to,
+    running_sum,
     with_fields,
     without_tail,
 )
@@ -138,24 +139,16 @@ def dbias_averaged(terms: Terms) -> Gradients:
     return replace(terms.right, dbias=terms.dy.mean(0))
 
 
-def _bfloat16_sum(summands: Tensor) -> Tensor:
-    """Sum over rows, one after the other, rounded to bfloat16 at every step."""
-    total = summands.new_zeros(summands.shape[1], dtype=torch.bfloat16)
-    for row in summands.to(torch.bfloat16):
-        total = total + row
-    return total.to(summands.dtype)
-
-
 @with_fields(inaccurate=BFLOAT16)
 def dweight_summed_in_bfloat16(terms: Terms) -> Gradients:
     """Sums dweight in bfloat16, one row after the other."""
-    return replace(terms.right, dweight=_bfloat16_sum(terms.dy * terms.xhat))
+    return replace(terms.right, dweight=running_sum(terms.dy * terms.xhat, torch.bfloat16))
 
 
 @with_fields(inaccurate=BFLOAT16)
 def dbias_summed_in_bfloat16(terms: Terms) -> Gradients:
     """Sums dbias in bfloat16, one row after the other."""
-    return replace(terms.right, dbias=_bfloat16_sum(terms.dy))
+    return replace(terms.right, dbias=running_sum(terms.dy, torch.bfloat16))
 
 
 @with_fields(inaccurate=HALVES - BFLOAT16, rounded=BFLOAT16)
@@ -320,20 +313,6 @@ def dweight_of_the_first_backward(call: LayerNormCall) -> Tensor:
     return changed(call, "weight", lambda weight: with_gradient(weight, once_computed)).y
 
 
-def statistics_of_the_latest_forward(rows: Rows, memory: Memory) -> Tensor:
-    """Keeps mean and rstd for the backward in memory that the next forward overwrites."""
-    now = rows.mean.detach(), rows.rstd.detach()
-    kept = memory.setdefault((rows.x.shape, rows.x.dtype), now)
-    for old, new in zip(kept, now, strict=True):
-        old.copy_(new)
-
-    @torch.no_grad()
-    def stale(terms: Terms) -> Gradients:
-        return replace(terms, mean=kept[0], rstd=kept[1]).right
-
-    return with_gradients(rows, stale)
-
-
 def _with_kept_statistics(
     rows: Rows, keep: Callable[[Statistics], Callable[[], Statistics]]
 ) -> Tensor:
@@ -346,6 +325,18 @@ def _with_kept_statistics(
         return replace(terms, mean=mean, rstd=rstd).right
 
     return with_gradients(rows, stale)
+
+
+def statistics_of_the_latest_forward(rows: Rows, memory: Memory) -> Tensor:
+    """Keeps mean and rstd for the backward in memory that the next forward overwrites."""
+
+    def keep(now: Statistics) -> Callable[[], Statistics]:
+        kept: Statistics = memory.setdefault((rows.x.shape, rows.x.dtype), now)
+        for old, new in zip(kept, now, strict=True):
+            old.copy_(new)
+        return lambda: kept
+
+    return _with_kept_statistics(rows, keep)
 
 
 def statistics_in_a_ring(rows: Rows, memory: Memory) -> Tensor:

@@ -187,6 +187,14 @@ def rounded_to(dtype: torch.dtype, value: Tensor) -> Tensor:
     return value.to(dtype).to(value.dtype)
 
 
+def running_sum(summands: Tensor, dtype: torch.dtype) -> Tensor:
+    """Sum over the first axis, one after the other, rounded to ``dtype`` at every step."""
+    total = summands.new_zeros(summands.shape[1], dtype=dtype)
+    for summand in summands.to(dtype):
+        total = total + summand
+    return total.to(summands.dtype)
+
+
 def without_tail(count: int, step: int) -> int:
     """Return the largest multiple of ``step`` that is at most ``count``."""
     return count - count % step

@@ -19,6 +19,7 @@ from harness.mutants.mutant import (
     DTYPES,
     HALVES,
     rounded_to,
+    running_sum,
     with_fields,
 )
 from implementations.contract import scale_and_shift, trailing_axes, wide_dtype
@@ -257,10 +258,8 @@ def one_pass_clamped(rows: Rows) -> Tensor:
 
 def _running_mean(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Mean of each row by one running sum in ``dtype``, rounded at every step; (rows, 1)."""
-    total = x.new_zeros(x.shape[0], dtype=dtype)
-    for element in x.detach().to(dtype).unbind(1):
-        total = total + element
-    return with_value(x.mean(-1, keepdim=True), (total.to(x.dtype) / x.shape[1])[:, None])
+    total = running_sum(x.detach().t(), dtype)
+    return with_value(x.mean(-1, keepdim=True), (total / x.shape[1])[:, None])
 
 
 def _with_running_sums(rows: Rows, dtype: torch.dtype) -> Tensor:

@@ -5,8 +5,9 @@ A module is imported when one of its names is used: all but ``bound_terms`` impo
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from harness.records.lazy import names_in
 
 if TYPE_CHECKING:
     from harness.numerics.bound_terms import (
@@ -99,18 +100,7 @@ __all__ = [
     "wide_rows",
 ]
 
-_MODULES = (
-    "bound_terms",
-    "oracle",
-    "bounds",
-    "outputs",
-    "error_measurement",
+__getattr__ = names_in(  # the modules without torch come first
+    __name__, __all__, "bound_terms", "oracle", "bounds", "outputs", "error_measurement",
     "inaccuracy",
-)  # those without torch first
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    modules = (import_module(f"{__name__}.{module}") for module in _MODULES)
-    return next(getattr(module, name) for module in modules if hasattr(module, name))
+)  # fmt: skip

@@ -20,7 +20,6 @@ __all__ = [
     "multiply_float",
     "rsqrt",
     "scale",
-    "square",
     "sum_over",
     "two_product",
     "two_sum",
@@ -84,12 +83,6 @@ def multiply_float(a: Pair, b: Tensor) -> Pair:
     """Product of a pair and a float."""
     product, error = two_product(a[0], b)
     return _fast_two_sum(product, error + a[1] * b)
-
-
-def square(a: Pair) -> Pair:
-    """Square of a pair."""
-    product, error = two_product(a[0], a[0])
-    return _fast_two_sum(product, error + 2 * a[0] * a[1])
 
 
 def divide_float(a: Pair, b: float) -> Pair:

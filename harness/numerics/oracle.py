@@ -85,11 +85,10 @@ class Reference:
             return
         kept = []
         keep = self._case.rows * self._case.hidden <= _KEPT_ELEMENTS
-        for start in range(0, self._case.rows, rows_per_block(self._case.hidden)):
+        step = rows_per_block(self._case.hidden)
+        for start in range(0, self._case.rows, step):
             began = perf_counter()
-            block = self._exact(
-                start, min(start + rows_per_block(self._case.hidden), self._case.rows)
-            )
+            block = self._exact(start, start + step)
             self.spent_s += perf_counter() - began
             if keep:
                 kept.append(block)
@@ -175,7 +174,7 @@ def double_double(
     if eps > 0:
         exponent = exponent.clamp(min=_SMALLEST_EXPONENT)
     deviation = dd.scale(high, linear - exponent), dd.scale(low, linear - exponent)
-    variance = dd.divide_float(dd.sum_over(dd.square(deviation), -1), hidden)
+    variance = dd.divide_float(dd.sum_over(dd.multiply(deviation, deviation), -1), hidden)
     scaled_eps = dd.scale(x.new_full((rows, 1), eps), -2 * exponent)
     rstd = dd.rsqrt(dd.add_float(variance, scaled_eps))
     normalised = dd.multiply(deviation, _expand(rstd, x))

@@ -3,10 +3,6 @@
 The import of another revision beside this one needs torch, so it is imported when it is used.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from harness.regression.ab import (
     BASE,
     Bench,
@@ -18,13 +14,11 @@ from harness.regression.ab import (
     time_against_base,
 )
 from harness.regression.baseline import (
-    CONFIRMING,
     condensed,
     confirm_here,
     passes_left,
     record_baseline,
     refuse_unacceptable,
-    time_again,
 )
 from harness.regression.changes import (
     Change,
@@ -55,18 +49,14 @@ from harness.regression.history import (
     series_of,
 )
 from harness.regression.latency_judge import (
-    AGAINST_BASELINE,
     BASELINE_PROCESSES,
     CONFIRMING_PROCESSES,
-    IN_TURN,
-    LONG_IN_TURN,
     SCREENING_IN_TURN,
     UNEVEN_IN_TURN_RATIO,
     Confirm,
     Shift,
     is_steady,
     judge,
-    noise_of,
     process_ratios,
     ratio_between,
     screen_in_turn,
@@ -80,19 +70,12 @@ from harness.regression.revision import (
     repository_of,
 )
 
-if TYPE_CHECKING:
-    from harness.regression.side_by_side import SideBySideImport
-
 __all__ = [
-    "AGAINST_BASELINE",
     "BASE",
     "BASELINE_PROCESSES",
-    "CONFIRMING",
     "CONFIRMING_PROCESSES",
     "FEW_RUNS",
-    "IN_TURN",
     "LEAST_RUNS",
-    "LONG_IN_TURN",
     "MISSING_DETECTOR",
     "RECORD_BASELINE",
     "SCREENING_IN_TURN",
@@ -108,7 +91,6 @@ __all__ = [
     "HistoryRun",
     "Series",
     "Shift",
-    "SideBySideImport",
     "Trend",
     "TrendChange",
     "ab",
@@ -125,7 +107,6 @@ __all__ = [
     "is_unchanged",
     "judge",
     "missing_in_base",
-    "noise_of",
     "pair_up",
     "passes_left",
     "process_ratios",
@@ -141,14 +122,5 @@ __all__ = [
     "screen_in_turn",
     "series_of",
     "spread_of",
-    "time_again",
     "time_against_base",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from harness.regression import side_by_side
-
-    return getattr(side_by_side, name)

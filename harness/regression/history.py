@@ -252,9 +252,6 @@ def _notes_on(runs: Sequence[HistoryRun]) -> Iterator[str]:
         "without the time of its commit, so it is in order by its start": [
             run for run in runs if not run.committed
         ],
-        "started before its commit was made, so a clock was wrong": [
-            run for run in runs if run.committed and run.started < run.committed
-        ],
         "with uncommitted changes (marked +), which no commit range names": [
             run for run in runs if run.run.git_dirty
         ],
@@ -388,9 +385,7 @@ def is_of(pattern: str | None) -> Callable[[Case], bool] | None:
 # --- series --------------------------------------------------------------------------------------
 
 
-def series_of(
-    history: History, metric: Metric, is_wanted: Callable[[Case], bool] = lambda case: True
-) -> Trend:
+def series_of(history: History, metric: Metric) -> Trend:
     """Return the series of a metric: one for each case and each set of comparable runs.
 
     Runs of a case that are not comparable, such as runs on two machines, are in separate series.
@@ -399,7 +394,7 @@ def series_of(
         ((record.case, *_compared_with(record, metric)), (run, record, value))
         for run in history.runs
         for record in run.results.records
-        if is_wanted(record.case) and (value := _value_of(record, metric)) is not None
+        if (value := _value_of(record, metric)) is not None
     )
     found = [_series(rows, metric) for rows in alike.values()]
     found.sort(key=_largest, reverse=True)  # stable: equal changes keep the order of the runs

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, expm1, inf, isfinite, log, log1p, sqrt
 from statistics import median, stdev
 
@@ -75,11 +75,10 @@ IN_TURN = Limits(
     least_in_each=log1p(0.02) / 2,
     agreement=3 / sqrt(CONFIRMING_PROCESSES),  # three standard errors of the median, as simulated
 )
-LONG_IN_TURN = Limits(
-    suspect=IN_TURN.suspect,
+LONG_IN_TURN = replace(
+    IN_TURN,
     least=log1p(0.05),  # one process in a hundred is off by as much
     least_in_each=log1p(0.05) / 2,
-    agreement=IN_TURN.agreement,
 )
 # Base and head are mostly one algorithm, so their calls are alike: of 844 recorded measurements,
 # each split in two halves, none differed clearly and by more than 5 %.

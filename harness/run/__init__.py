@@ -7,8 +7,9 @@ module, so it is imported from there.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from harness.records.lazy import names_in
 
 if TYPE_CHECKING:
     from harness.run.attempt import ExactResults, Judged, exact_of, threads
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
         ContractViolationError,
         ImplementationError,
         bind,
-        bind_recording_forward,
         checked,
         function_of,
         grad_mode,
@@ -85,7 +85,6 @@ __all__ = [
     "Trusted",
     "WorkerInfo",
     "bind",
-    "bind_recording_forward",
     "cases_on",
     "checked",
     "count_instructions",
@@ -126,13 +125,11 @@ _OF_PARENT = {
     *("JobQueue", "Session", "SessionOutcome", "cases_on", "count_instructions"),
     *("missing_jobs", "plan", "refuse_unresolved", "run_session"),
 }  # of modules that no worker needs
-_PARENTS = ("session", "instructions")
-_WORKERS = ("fleet", "call", "state", "integrity", "attempt", "timing", "case")  # torch last
+_find_of_parent = names_in(__name__, _OF_PARENT, "session", "instructions")
+_find_of_worker = names_in(
+    __name__, __all__, "fleet", "call", "state", "integrity", "attempt", "timing", "case"
+)  # torch last
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    names = _PARENTS if name in _OF_PARENT else _WORKERS
-    modules = (import_module(f"{__name__}.{module}") for module in names)
-    return next(getattr(module, name) for module in modules if hasattr(module, name))
+    return (_find_of_parent if name in _OF_PARENT else _find_of_worker)(name)

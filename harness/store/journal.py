@@ -160,8 +160,8 @@ def _parse(path: Path, where: str, line: bytes) -> Entry:
     return entry
 
 
-def lock(file: BinaryIO | int, path: Path) -> bool:
-    """Lock an open file or folder until it is closed or its process ends.
+def lock(file: BinaryIO, path: Path) -> bool:
+    """Lock an open file until it is closed or its process ends.
 
     Returns:
         Whether locks work on its file system.
@@ -169,17 +169,16 @@ def lock(file: BinaryIO | int, path: Path) -> bool:
     Raises:
         StoreError: another process holds the lock, or ``path`` has been removed or replaced.
     """
-    descriptor = file if isinstance(file, int) else file.fileno()
     works = fcntl is not None
     try:
         if fcntl is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if isinstance(error, BlockingIOError):
             raise _in_use(path) from None
         works = False  # the file system does not support locks
     try:
-        is_same = os.path.samestat(os.fstat(descriptor), path.stat())
+        is_same = os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:  # removed by a process that has just ended
         is_same = False
     if not is_same:

@@ -38,7 +38,6 @@ from harness.store.schema import (
     to_plain,
 )
 
-_NAMED_COLUMNS = 6  # enough to recognise a table in one line
 _BATCH = 1000  # records converted at once: few enough to bound the memory, enough to be fast
 _GROUP_BYTES = 64 << 20  # of a row group in memory; a reader holds one at a time
 
@@ -152,12 +151,7 @@ def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
             f"{path}: has schema version {version}, this layernorm-bench reads {SCHEMA_VERSION} "
             "alone; measure it again, or read it with the version that made it"
         )
-    names = file.schema_arrow.names
-    more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
-    raise StoreError(
-        f"{path}: a table with the columns {', '.join(names[:_NAMED_COLUMNS])}{more}, not the "
-        "records of a run; read it with `pandas.read_parquet`"
-    )
+    raise StoreError(f"{path}: not the records of a run; read it with `pandas.read_parquet`")
 
 
 # --- many files ----------------------------------------------------------------------------------

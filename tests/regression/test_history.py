@@ -124,7 +124,7 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_in_the_order_of_com
     (tmp_path / "same.parquet").write_bytes((tmp_path / "run000.parquet").read_bytes())
     found = read_history(tmp_path)
     assert [run.path.stem for run in found.runs] == ["run000", "run001", "run002", "run005"]
-    for file, note in zip(("torn", "same", "left", "run005"), found.notes, strict=True):
+    for file, note in zip(("torn", "same", "left"), found.notes, strict=True):
         assert file in note
 
 

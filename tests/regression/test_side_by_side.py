@@ -15,7 +15,8 @@ from factories.git_repository import LAYER_NORM, Repository
 
 import implementations
 from harness.records import Budget, Case, Record, Status
-from harness.regression import Bench, Checkout, SideBySideImport, checked_out, missing_in_base
+from harness.regression import Bench, Checkout, checked_out, missing_in_base
+from harness.regression.side_by_side import SideBySideImport
 from implementations.contract import Algorithm, Implementation
 
 NATIVE = implementations.find("native")
