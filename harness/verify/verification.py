@@ -150,7 +150,8 @@ class Verification:
         forward_only = self.implementation.forward_only or is_forward
         self.implementation = replace(self.implementation, forward_only=forward_only)
         code, effort = code_of(self.implementation), effort_of(self.options.conditions)
-        self.search = Search(self.implementation, code, Decisions(code.functions), effort)
+        decisions = Decisions(code.functions, code.tables)
+        self.search = Search(self.implementation, code, decisions, effort)
 
     def run(self, tampering: str | None) -> Verdict:
         """Find the target's scope, try the cases, check the contract, and explain the failures.
@@ -173,6 +174,8 @@ class Verification:
         is_enough = self.options.fail_fast and self.cases.failures
         if self.instead is None and not is_enough:
             self._check_contract(first_results)
+        if not self.cases.failures:
+            self.findings += self.search.findings()
         try:
             self.trusted.check()
         except TamperingError as error:
@@ -341,21 +344,16 @@ class Verification:
                 if self.left or self.budget.left_s <= 0:
                     return
                 if failing in {None, change}:
-                    if self._try_one(planned, change):
+                    if self._try_one(planned):
                         search.turning[change] = None
                     failing = change if self.cases.failures else None
                     self.on_progress(self.verdict)
             if failing is not None:
                 return
-        self.findings += search.findings()
+        search.observe_declined(self._first_case(dtypes[0]))
 
-    def _try_one(self, planned: PlannedCase, change: Change | None = None) -> bool:
-        """Try a case; return whether it turned a decision in the target's code.
-
-        Args:
-            planned: the case.
-            change: that made it, if it follows from the target's code.
-        """
+    def _try_one(self, planned: PlannedCase) -> bool:
+        """Try a case; return whether it turned a decision in the target's code."""
         case = planned.case
         if self.budget.is_too_slow(case):
             reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
@@ -371,10 +369,7 @@ class Verification:
             self.cases.add(judged, planned.catches)
         if judged.status not in _NOT_WRONG or self.search.decisions.are_settled:
             return False
-        repeat = partial(run_once, self.implementation.function, case, exact_of(case)[0])
-        with suppress(ImplementationError, ContractViolationError):
-            return self.search.decisions.observe(case, partial(repeat, on_copies=True), change)
-        return False
+        return self.search.observe(case, exact_of(case)[0])
 
     def _attempt_further(self, case: Case) -> Judged | None:
         """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
@@ -399,7 +394,7 @@ class Verification:
     def _is_copied(self, case: Case) -> bool:
         """Whether the target may get a contiguous copy of x, with the number of axes it takes."""
         backward = case.direction is not Direction.FORWARD
-        ndims = scope_of(self.implementation).taken("ndim", backward=backward)
+        ndims = scope_of(self.implementation).ndims(backward=backward)
         return case.layout != "contiguous" and len(case.shape) not in ndims
 
     def _is_misread_negation(self, judged: Judged) -> bool:
