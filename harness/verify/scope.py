@@ -146,11 +146,14 @@ class InScope:
         tensors = [argument for argument in given if isinstance(argument, Tensor)]
         backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         ndims = self.scope.ndims(backward=backward)
+        function = self.function
+        if isinstance(function, ModuleFunction) and torch.is_inference_mode_enabled():
+            function = function.in_evaluation
         if x.dim() in ndims:
-            y = self.function(x, normalized_shape, *arguments, **named)
+            y = function(x, normalized_shape, *arguments, **named)
         else:
             reshaped = _with_ndim(x, len(tuple(normalized_shape)), ndims)
-            y = self.function(reshaped, normalized_shape, *arguments, **named)
+            y = function(reshaped, normalized_shape, *arguments, **named)
             y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
         wide = torch.float32
         if self.scope.promotes and isinstance(y, Tensor) and y.dtype == wide:

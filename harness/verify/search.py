@@ -31,6 +31,7 @@ from implementations.contract import Implementation
 __all__ = ["Effort", "Search", "effort_of"]
 
 _CALLS_SHARE = 4  # decisions, of those that stay open, use up the calls
+_OFTEN = ("affine", "call", "layout", "parameters")  # axes that turn most conditions without a size
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
@@ -189,8 +190,9 @@ class Search:
                 if own is not None:
                     yield own, (axis, AXES[axis].get(own) if axis != "elements" else value)
         limits = [limit + 1 for _, limit, _ in decision.limits if limit > 0]
-        values = [(name, value) for name, axis in array_axes().items() for value in axis.values]
-        values += [("layout", f"offset_{at:g}") for at in (3, *limits)]
+        names = [*dict.fromkeys((*_OFTEN, *array_axes()))]
+        values = [(name, value) for name in names for value in AXES[name].values]
+        values += [(name, f"offset_{at:g}") for at in (3, *limits) for name in _OFTEN[2:]]
         for case in cases:
             sizes = [(axis, AXES[axis].get(case)) for axis in ("hidden", "rows")]
             near = [(axis, own + step) for axis, own in sizes for step in (1, -1, own, 3 * own)]
@@ -251,19 +253,19 @@ class Search:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The smallest shapes of x that turned a decision."""
-        found = set()
-        for axis, value in self.turning:
-            if axis in _SIZES:
-                size = int(value)
-                of_axis = {
-                    "hidden": (2, size),
-                    "rows": (size, 8),
-                    "elements": (-(-size // 128), 128),
-                }
-                found.add(of_axis[axis])
-        small = [shape for shape in found if prod(shape) <= _MOST_CHECKED]
-        return sorted(small, key=prod)[:_MOST_SHAPES]
+        """The smallest shapes of x that may turn a decision now, or turned one."""
+        found: list[tuple[int, int]] = []
+        open_now = [change for decision in self.decisions.open for change in decision.turns()]
+        for changes in (open_now, self.turning):
+            sizes = {(axis, int(value)) for axis, value in changes if axis in _SIZES and value > 0}
+            shapes = (_shape_of(axis, size) for axis, size in sizes)
+            found += sorted((own for own in shapes if prod(own) <= _MOST_CHECKED), key=prod)
+        return [*dict.fromkeys(found)][:_MOST_SHAPES]
+
+    @property
+    def shapes_of_constants(self) -> list[tuple[int, int]]:
+        """Shapes whose N is above a constant."""
+        return [(2, size) for size in self.sizes[1::2] if 2 * size <= _MOST_CHECKED]
 
     @property
     def sizes(self) -> list[int]:
@@ -331,6 +333,12 @@ class Search:
                 self.too_large.add(int(value))
             return None
         return case
+
+
+def _shape_of(axis: str, size: int) -> tuple[int, int]:
+    """Return a shape of x with a number of rows or elements, or with an N."""
+    many = {"rows": (size, 8), "elements": (-(-size // 128), 128)}
+    return many.get(axis, (2, size))
 
 
 def _values(row: dict[str, Any], axis: str, value: Any, narrow: int) -> dict[str, Any]:
