@@ -39,11 +39,13 @@ _OPERATORS: dict[type[ast.cmpop], Compare] = {
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
 _REACHED = 3  # cases kept of those that reached a decision
 _MOST_KEYS = 100  # of a table; a longer one is data
-_STEPS = (0, 1, -1)  # from the size at which a comparison turns
+_STEPS = (1, 0, -1)  # from the size at which a comparison turns
 _FAR = 1 << 40  # more than any size
 _MOST_BITS = 8  # 2^8 times the sizes of the array
 # what no case on one device, outside of compilers, can turn
-_OF_RUN = re.compile(r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device|Import|Module")
+_OF_RUN = re.compile(
+    r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device|Import|Module"
+)
 # what a comparison may be with: its value in a case; the axes that can be set are sizes and eps
 _FACTS: dict[str, Callable[[Case], float]] = {
     name: AXES[name].get
@@ -142,7 +144,9 @@ class Decision:
             yield from _changes(observed, limit)
 
 
-def _followed(observed: list[tuple[float, Case]]) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+def _followed(
+    observed: list[tuple[float, Case]],
+) -> Iterator[tuple[str, list[tuple[float, float]]]]:
     """Yield what an operand follows, and its values: pairs of the size and the operand."""
     for name, fact in _FACTS.items():
         points = sorted((fact(case), value) for value, case in observed)
@@ -159,7 +163,7 @@ def _changes(observed: list[tuple[float, Case]], limit: float) -> Iterator[Chang
         largest, value = points[-1]
         at = limit * largest / value
         if name == "eps":
-            yield from ((name, at * factor) for factor in (1.0, 2.0, 0.5))
+            yield from ((name, at * factor) for factor in (2.0, 0.5, 1.0))
         elif isfinite(at):
             yield from ((name, round(at) + step) for step in (*_STEPS, round(at) // 2))
         if 0 < limit - value < _MOST_BITS and points[0][1] * largest > 2 * value * points[0][0]:
@@ -182,7 +186,10 @@ class Decisions:
         self._pending: list[tuple[Decision, bool, Any, Any]] = []
         for function in functions:
             # a module is made once for many cases
-            if function.__name__ != "__init__" and (code := _reporting(function, self.all)) is not None:
+            if (
+                function.__name__ != "__init__"
+                and (code := _reporting(function, self.all)) is not None
+            ):
                 self._codes.append((function, code))
 
     @property
@@ -319,7 +326,9 @@ class Decisions:
             self._compare(decision, operator.lt, value, limit)
         return function(limits, value, *rest)
 
-    def _clamp(self, site: Decision, function: Callable[..., Any], *values: Any, **named: Any) -> Any:
+    def _clamp(
+        self, site: Decision, function: Callable[..., Any], *values: Any, **named: Any
+    ) -> Any:
         """``x.clamp(-20, 20)`` decides whether elements are less or greater."""
         bound = getattr(function, "__self__", None)
         value, *limits = (bound, *values) if isinstance(bound, torch.Tensor) else values

@@ -39,6 +39,7 @@ _CATCHES = "a constant in the target's source"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
 _SIZES = {"hidden", "rows", "elements"}
+_MOST_AXES = 5  # leading or normalized ones
 _VALUES_SHARE = 3  # kernels branch at sizes more often than at values
 _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
 _USUAL_EPS = {1e-12, 1e-6, 1e-5}  # no limit on values
@@ -52,8 +53,12 @@ _RELATIVE_EPS = (0.5, 1.0, 2.0)
 # plain rows whose data show a mistake in eps, in the mean or in a term of dx
 _PLAIN = tuple(
     {name: axis.values[0] for name, axis in array_axes().items()}
-    | {"call": "all_gradients", "distribution": distribution, "eps": eps}
-    for distribution, eps in (("normal", 0.5), ("tiny_variance", 1e-6), ("mixed_conditions", 1e-5))
+    | {"call": "all_gradients", "distribution": distribution, "eps": eps, "layout": layout}
+    for distribution, eps, layout in (
+        ("mixed_conditions", 1e-5, "padded_rows"),
+        ("normal", 0.5, "contiguous"),
+        ("tiny_variance", 1e-6, "contiguous"),
+    )
 )
 
 
@@ -75,7 +80,7 @@ class Effort:
 
 _EFFORTS = {
     # a second or two; 2^20 elements are a usual limit
-    QUICKEST: Effort(rows=6, elements=3_000_000, most_elements=1_200_000, calls=500),
+    QUICKEST: Effort(rows=6, elements=3_500_000, most_elements=1_200_000, calls=500),
     # half a minute for one dtype
     QUICKEST + 1: Effort(rows=40, elements=60_000_000, most_elements=9_000_000, calls=4_000),
 }
@@ -121,7 +126,7 @@ class Search:
             while turned := self._turned(dtype):
                 for case, change in turned:
                     changes = [change, *changes]
-                    for own in (case, *self._plain(case, change[0])):
+                    for own in (case, *self._plain(case, change[0]), *_beyond(case, *change)):
                         if self._is_affordable(own):
                             yield PlannedCase(own, _CATCHES), change
             yield from self._in_rows(dtype, device, [*dict.fromkeys(changes)], number)
@@ -145,14 +150,17 @@ class Search:
                 rows = [array[(start + own) % len(array)] for own in range(_ROWS_EACH)]
                 rows = plain[at:][:1] if at < 0 else rows
                 cases = (self._case(row, change, dtype, device, at) for row in rows)
-                case = next((own for own in cases if own is not None and own not in self.seen), None)
+                case = next(
+                    (own for own in cases if own is not None and own not in self.seen), None
+                )
                 if case is not None and self._is_affordable(case):
                     yield PlannedCase(case, _CATCHES), change
 
     def _is_affordable(self, case: Case) -> bool:
         """Whether a case is new and can be tried; it then counts as tried."""
         size = case.rows * case.hidden + _OVERHEAD
-        if case in self.seen or self.spent + size > self.effort.elements:
+        is_large = case.rows * case.hidden > self.effort.most_elements
+        if case in self.seen or is_large or self.spent + size > self.effort.elements:
             return False
         self.seen.add(case)
         self.spent += size
@@ -170,7 +178,7 @@ class Search:
             for case, change in self._neighbours(decision):
                 if self.calls >= min(most, self.effort.calls):
                     break
-                if case in self.called or case.dtype != dtype or not self._is_in_reach(case, change):
+                if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
                     continue
                 self.called.add(case)
                 self.calls += 1 + case.rows * case.hidden // _OVERHEAD
@@ -186,10 +194,13 @@ class Search:
         plain = [own for case in decision.reached_by[:1] for own in self._plain(case, "")][:1]
         cases = [*plain, *decision.reached_by]
         for case, (axis, value) in product(cases, [*decision.turns()]):
-            for own in self._similar(case, axis, value):
+            if axis in _SIZES and value > self.effort.most_elements:
+                self.too_large.add(value)
+            most = self.effort.most_elements if axis in _SIZES else _MOST_AXES
+            for own in self._similar(case, axis, value) if value <= most else ():
                 if own is not None:
                     yield own, (axis, AXES[axis].get(own) if axis != "elements" else value)
-        limits = [limit + 1 for _, limit, _ in decision.limits if limit > 0]
+        limits = [limit + 1 for _, limit, _ in decision.limits if 0 < limit < _LARGEST_NEAR]
         names = [*dict.fromkeys((*_OFTEN, *array_axes()))]
         values = [(name, value) for name in names for value in AXES[name].values]
         values += [(name, f"offset_{at:g}") for at in (3, *limits) for name in _OFTEN[2:]]
@@ -216,16 +227,14 @@ class Search:
             both = changed(case, "rows", value)
             yield both and changed(both, "hidden", value)
         steps = [own for own in sorted(self.code.integers) if own >= _LEAST][:_MOST_NEAR]
-        for step in steps if value > old else ():
-            yield changed(case, axis, old - (old - value) // step * step)
         if value > old:
+            for step in steps:
+                yield changed(case, axis, old - (old - value) // step * step)
             yield changed(case, axis, old << (value // old).bit_length())
 
-    def _is_in_reach(self, case: Case, change: Change) -> bool:
-        if case.rows * case.hidden > self.effort.most_elements:
-            self.too_large.add(int(change[1]))
-            return False
-        return scope_of(self.implementation).fit(case) == case
+    def _is_in_reach(self, case: Case) -> bool:
+        is_small = case.rows * case.hidden <= self.effort.most_elements
+        return is_small and scope_of(self.implementation).fit(case) == case
 
     def _plain(self, case: Case, axis: str) -> Iterator[Case]:
         """Yield the case with data and a call in which most mistakes show."""
@@ -322,7 +331,7 @@ class Search:
         if axis in _SIZES and not 0 < value <= self.effort.most_elements:
             self.too_large.add(int(value))
             return None
-        row = {**row, **_values(row, axis, value, _WIDE if at % 3 == 0 else _NARROW)}
+        row = {**row, **_values(row, axis, value, _NARROW if at % 3 else _WIDE)}
         if at % 2 and axis in {"hidden", "elements"}:
             row["normalized_axes"] = 1
         case = scope.fit(case_from(row, self.implementation.name, dtype, device))
@@ -333,6 +342,13 @@ class Search:
                 self.too_large.add(int(value))
             return None
         return case
+
+
+def _beyond(case: Case, axis: str, value: Any) -> Iterator[Case]:
+    """Yield a case with twice the size that turned a decision: more than one element is beyond."""
+    further = changed(case, axis, 2 * value + 1) if axis in {"hidden", "rows"} else None
+    if further is not None:
+        yield further
 
 
 def _shape_of(axis: str, size: int) -> tuple[int, int]:

@@ -198,12 +198,13 @@ class ModuleFunction(Adapter):
             if not self._evaluates:
                 return run_module(module, names, x, shape, weight, bias)
             # what it folds when it gets to evaluation mode must be these
-            was_training, own = module.training, dict(module.named_parameters())
+            was_training, parameters = module.training, dict(module.named_parameters())
             module.train()
             with torch.inference_mode(False), torch.no_grad():
                 for name, value in ((names.weight, weight), (names.bias, bias)):
-                    if name in own and value is not None and value.numel() == own[name].numel():
-                        own[name].copy_(value.reshape(own[name].shape))
+                    parameter = parameters.get(name or "")
+                    if parameter is not None and value is not None:
+                        parameter.copy_(value.reshape(parameter.shape))
             module.eval()
             try:
                 return run_module(module, names, x, shape, weight, bias)
