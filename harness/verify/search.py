@@ -30,11 +30,19 @@ from implementations.contract import Implementation
 
 __all__ = ["Effort", "Search", "effort_of"]
 
-_CALLS_SHARE = 4  # decisions, of those that stay open, use up the calls
-_OFTEN = ("affine", "call", "layout", "parameters")  # axes that turn most conditions without a size
+_CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
+_OFTEN = (
+    "affine",
+    "leading_axes",
+    "normalized_axes",
+    "call",
+    "layout",
+    "parameters",
+)  # axes that turn most conditions without a size
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
+_PER_CALL = 50_000  # elements that are called, but not judged, in the time of a small call
 _CATCHES = "a constant in the target's source"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
@@ -52,7 +60,7 @@ _LARGEST = 1e38  # of a value; float32 has none above
 _RELATIVE_EPS = (0.5, 1.0, 2.0)
 # plain rows whose data show a mistake in eps, in the mean or in a term of dx
 _PLAIN = tuple(
-    {name: axis.values[0] for name, axis in array_axes().items()}
+    {name: axis.simple or axis.values[0] for name, axis in array_axes().items()}
     | {"call": "all_gradients", "distribution": distribution, "eps": eps, "layout": layout}
     for distribution, eps, layout in (
         ("mixed_conditions", 1e-5, "padded_rows"),
@@ -80,7 +88,7 @@ class Effort:
 
 _EFFORTS = {
     # a second or two; 2^20 elements are a usual limit
-    QUICKEST: Effort(rows=6, elements=3_500_000, most_elements=1_200_000, calls=500),
+    QUICKEST: Effort(rows=6, elements=3_500_000, most_elements=1_200_000, calls=600),
     # half a minute for one dtype
     QUICKEST + 1: Effort(rows=40, elements=60_000_000, most_elements=9_000_000, calls=4_000),
 }
@@ -181,7 +189,7 @@ class Search:
                 if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
                     continue
                 self.called.add(case)
-                self.calls += 1 + case.rows * case.hidden // _OVERHEAD
+                self.calls += 1 + case.rows * case.hidden // _PER_CALL
                 with suppress(UnrepresentableError):
                     if self.observe(case, make_inputs(case)):
                         found.append((case, change))
@@ -203,14 +211,17 @@ class Search:
         limits = [limit + 1 for _, limit, _ in decision.limits if 0 < limit < _LARGEST_NEAR]
         names = [*dict.fromkeys((*_OFTEN, *array_axes()))]
         values = [(name, value) for name in names for value in AXES[name].values]
-        values += [(name, f"offset_{at:g}") for at in (3, *limits) for name in _OFTEN[2:]]
+        values += [(name, f"offset_{at:g}") for at in (3, *limits) for name in _OFTEN[-2:]]
         for case in cases:
             sizes = [(axis, AXES[axis].get(case)) for axis in ("hidden", "rows")]
             near = [(axis, own + step) for axis, own in sizes for step in (1, -1, own, 3 * own)]
-            for axis, value in (*near, *values, ("rows", case.hidden), ("hidden", case.rows)):
-                own = changed(case, axis, value)
-                if own is not None and own != case:
-                    yield own, (axis, value)
+            for dims in range(1, len(case.shape)):  # of the same x
+                own = replace(case, normalized_dims=dims)
+                if is_possible(own):
+                    yield own, ("normalized_axes", dims)
+            for axis, value in (*values, *near, ("rows", case.hidden), ("hidden", case.rows)):
+                if (other := changed(case, axis, value)) is not None:
+                    yield other, (axis, value)
 
     def _similar(self, case: Case, axis: str, value: Any) -> Iterator[Case | None]:
         """Yield a case with a change, and where a size is aligned to constants as it was before."""
