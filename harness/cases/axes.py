@@ -222,7 +222,7 @@ _ROWS: tuple[Axis, ...] = (
         values=(
             "contiguous", "storage_offset", "padded_rows", "transposed", "every_second",
             "channels_last", "sequence_first", "sliced_middle", "expanded", "expanded_second",
-            "chunk", "negated",
+            "negated",
         ),
         families=("offset",),
         title="the layout of x",

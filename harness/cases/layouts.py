@@ -113,6 +113,7 @@ def chunk(tensor: Tensor, start: int = 2) -> Tensor:
 
 
 def _offset(elements: float) -> Callable[[Tensor], Tensor]:
+    """Starts so many elements into a longer tensor: shows an alignment or offset that decides."""
     return partial(chunk, start=int(elements))
 
 

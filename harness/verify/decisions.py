@@ -132,7 +132,9 @@ class Decision:
     def _is_of_empty(self) -> bool:
         """Whether it would take an x without elements: no size of 1 or more turns it."""
         for observed, limit, is_left in self.limits:
-            if limit in {0, 1} and any(_followed(observed)):
+            # one number may equal a size by chance
+            is_varied = len({value for value, _ in observed}) > 1 or self.compare is operator.ne
+            if limit in {0, 1} and is_varied and any(_followed(observed)):
                 pairs = ((limit, own) if is_left else (own, limit) for own in (1, 2, 3, _FAR))
                 if {bool(self.compare(*pair)) for pair in pairs} <= self.outcomes:
                     return True

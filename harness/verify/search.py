@@ -89,8 +89,8 @@ class Effort:
 _EFFORTS = {
     # a second or two; 2^20 elements are a usual limit
     QUICKEST: Effort(rows=6, elements=3_500_000, most_elements=1_200_000, calls=600),
-    # half a minute for one dtype
-    QUICKEST + 1: Effort(rows=40, elements=60_000_000, most_elements=9_000_000, calls=4_000),
+    # fifteen seconds for one dtype
+    QUICKEST + 1: Effort(rows=40, elements=25_000_000, most_elements=9_000_000, calls=3_000),
 }
 
 
@@ -211,7 +211,7 @@ class Search:
         limits = [limit + 1 for _, limit, _ in decision.limits if 0 < limit < _LARGEST_NEAR]
         names = [*dict.fromkeys((*_OFTEN, *array_axes()))]
         values = [(name, value) for name in names for value in AXES[name].values]
-        values += [(name, f"offset_{at:g}") for at in (3, *limits) for name in _OFTEN[-2:]]
+        values += [(name, f"offset_{at:g}") for at in (2, 3, *limits) for name in _OFTEN[-2:]]
         for case in cases:
             sizes = [(axis, AXES[axis].get(case)) for axis in ("hidden", "rows")]
             near = [(axis, own + step) for axis, own in sizes for step in (1, -1, own, 3 * own)]
