@@ -360,12 +360,16 @@ class _Reporting(ast.NodeTransformer):
     """Replaces what decides by calls that report it."""
 
     def __init__(self, source: str, file: str) -> None:
-        self.source, self.file = source, file
+        self.lines, self.file = source.encode().split(b"\n"), file
         self.decisions: dict[str, Decision] = {}
         self.guards: set[ast.AST] = set()
 
-    def _text(self, node: ast.AST) -> str:
-        return " ".join((ast.get_source_segment(self.source, node) or "").split())
+    def _text(self, node: Any) -> str:
+        """Return the source of a node; ``ast.get_source_segment`` splits the file each time."""
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode().split())
 
     def _decision(self, node: Any, text: str = "", verb: str = "") -> ast.Constant:
         """Return the name of a new decision, which stands for it until the code is compiled."""
@@ -467,11 +471,13 @@ class _Reporting(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """``min(n, 8192)``, ``TABLE.get(n)``, ``bisect(limits, n)`` and ``x.clamp(max=9)``."""
-        function, arguments = node.func, [self._text(own) for own in node.args]
+        function = node.func
         is_starred = any(isinstance(own, ast.Starred) for own in node.args)
         name = getattr(function, "id", getattr(function, "attr", ""))
+        kind = _KINDS.get(name, "")
         owner = function.value if isinstance(function, ast.Attribute) else None
-        kind, text, verb, count = _KINDS.get(name, ""), "", _SITE, len(arguments)
+        arguments = [self._text(own) for own in node.args] if kind else []
+        text, verb, count = "", _SITE, len(arguments)
         if kind == "limit" and owner is None and count == 2:
             text, verb = " < ".join(arguments), ""
         elif kind == "bisect" and count > 1:

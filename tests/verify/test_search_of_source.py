@@ -52,15 +52,21 @@ FOUND = {
     "a number in a text": "y = y * FACTORS.get(str(eps), 1.0)",
     "a table that is a text": "y = wrong if n > int(TUNED.split()[1].split(':')[0]) else y",
     "a search in a list": "y = (y, y, wrong)[bisect.bisect([1000, 5000], n)]",
-    "the end of a slice": "p = y.reshape(rows, n)[: BLOCK * BLOCKS]\ny = wrong if p.shape[0] < rows else y",
+    "the end of a slice": (
+        "p = y.reshape(rows, n)[: BLOCK * BLOCKS]\ny = wrong if p.shape[0] < rows else y"
+    ),
     "a pattern": "match n:\n    case 2999:\n        y = wrong",
-    "what is caught": "try:\n    x.view(-1)\nexcept RuntimeError:\n    y = wrong if rows > 150 else y",
+    "what is caught": (
+        "try:\n    x.view(-1)\nexcept RuntimeError:\n    y = wrong if rows > 150 else y"
+    ),
     "several conditions": "y = wrong if n % 320 == 160 and n > 1000 and rows > 4 else y",
     "a power of two": "y = wrong if n & (n - 1) == 0 and n > 4096 else y",
     "bits of a size": "y = wrong if n.bit_length() > 13 and n & 63 else y",
     "two sizes": "y = wrong if rows == n and n > 200 else y",
     "an offset in memory": "y = wrong if x.storage_offset() > 99 else y",
-    "an offset of the weight": "y = wrong if weight is not None and weight.storage_offset() == 2 else y",
+    "an offset of the weight": (
+        "y = wrong if weight is not None and weight.storage_offset() == 2 else y"
+    ),
     "six axes": "y = wrong if x.dim() >= 6 else y",
     "a smaller of two": "y = y if min(eps, 1) == eps else wrong",
 }

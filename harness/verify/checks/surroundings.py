@@ -104,9 +104,9 @@ def tells_nearby_eps_apart(call: Call) -> str | None:
     if scope_of(call.target).eps is not None:
         return None
     near = [call.changed(eps=eps, distribution=_OF_SMALL_VARIANCE) for eps in _NEARBY_EPS]
-    for own in near:
-        if own.beyond(own.outputs()):
-            return "adds the eps of an earlier call if both are nearly equal"
+    are_right = [not own.beyond(own.outputs()) for own in near]
+    if are_right[0] and not all(are_right):
+        return "adds the eps of an earlier call if both are nearly equal"
     return None
 
 
