@@ -1,4 +1,4 @@
-"""A mistake behind each kind of decision is found, or the decision is named, and nothing else is."""
+"""What each kind of decision hides is found, or the decision is named, and no other is."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def follows_parameter_updates(call: Call) -> str | None:
 
 @check(Direction.BACKWARD, SMALL, LONG_TAIL)
 def takes_one_tensor_as_weight_and_bias(call: Call) -> str | None:
-    """If weight and bias share their memory, each gets its own gradient; one tensor gets the sum."""
+    """Weight and bias in one memory get their own gradients, and one tensor gets the sum."""
     if len(call.parameters) < len(INPUTS) - 1:
         return None
     call = call.on(bias=call.inputs.weight)
