@@ -30,6 +30,8 @@ BACKWARD_CALLS = (
     "frozen_parameters",
     "frozen_weight",
     "frozen_bias",
+    "only_weight",
+    "only_bias",
     "non_leaf_x",
 )
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")  # as Python writes one with %g
@@ -219,8 +221,10 @@ _ROWS: tuple[Axis, ...] = (
         help="layout of x in memory; see `list layouts`",
         values=(
             "contiguous", "storage_offset", "padded_rows", "transposed", "every_second",
-            "channels_last", "sequence_first", "sliced_middle", "expanded", "negated",
+            "channels_last", "sequence_first", "sliced_middle", "expanded", "expanded_second",
+            "negated",
         ),
+        families=("offset",),
         title="the layout of x",
     ),
     Axis(
@@ -257,8 +261,11 @@ _ROWS: tuple[Axis, ...] = (
     Axis(
         name="parameters", key="parameters", is_registered=True, default=("normal",),
         help="values of weight and bias; see `list parameters`",
-        values=("normal", "negative_weight", "mixed_weight", "transposed", "nan_bias"),
-        families=("largest", "initial_within"),
+        values=(
+            "normal", "negative_weight", "mixed_weight", "transposed", "every_second", "chunk",
+            "equal_elements", "nan_bias",
+        ),
+        families=("largest", "initial_within", "offset"),
         title="the distribution of the parameters",
     ),
     Axis(
@@ -328,6 +335,7 @@ _ROWS: tuple[Axis, ...] = (
             "is all_gradients": "all gradients are computed", "is frozen_x": "x is frozen",
             "is frozen_parameters": "weight and bias are frozen",
             "is frozen_weight": "weight is frozen", "is frozen_bias": "bias is frozen",
+            "is only_weight": "x and bias are frozen", "is only_bias": "x and weight are frozen",
             "is non_leaf_x": "x is the output of another layer",
         },
     ),
@@ -497,20 +505,21 @@ _TOO_LARGE = tuple(
     for rows, hidden in product(AXES["rows"].values, AXES["hidden"].values)
     if rows * hidden > _MOST_ELEMENTS
 )
+_OF_BOTH = ("frozen_weight", "frozen_bias", "only_weight", "only_bias")
 _IMPOSSIBLE = (
     _only("leading_axes", (0,), "rows", 1),
     # these layouts are contiguous if x has only one row, or too few axes;
     # without leading axes, an expanded x is one constant row, which hides most mistakes
     _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
-    _not("layout", ("expanded",), "rows", 1),
-    _only("layout", ("sequence_first", "sliced_middle"), "leading_axes", 2, 3),
+    _not("layout", ("expanded", "expanded_second"), "rows", 1),
+    _only("layout", ("sequence_first", "sliced_middle", "expanded_second"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _not("grad_output", ("expanded_row",), "rows", 1),
     # a forward has no output gradient
     _only("call", FORWARD_CALLS, "grad_output", "shifted_normal"),
     # a parameter that is frozen, or that alone requires a gradient, must be given
     _not("call", ("frozen_x", "frozen_parameters"), "affine", "none"),
-    _only("call", ("frozen_weight", "frozen_bias"), "affine", "both"),
+    _only("call", _OF_BOTH, "affine", "both"),
     # a parameter that is not given has no values
     _only("affine", ("none",), "parameters", "normal"),
     _only("affine", ("none",), "param_dtype", SAME),

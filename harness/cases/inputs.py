@@ -140,7 +140,8 @@ def laid_out(
         of_dy = of_x if case.layout in OF_DY_TOO else LAYOUTS["contiguous"]
         of_dy = LAYOUT_OF.get(case.grad_output, of_dy)
         dy = of_dy(dy.reshape(case.shape).to(case.device))
-    lay = LAYOUTS["transposed" if case.parameters == "transposed" else "contiguous"]
+    is_layout = case.parameters in LAYOUTS or case.parameters.startswith("offset_")
+    lay = LAYOUTS[case.parameters if is_layout else "contiguous"]
     weight, bias = (
         None if values is None else lay(values.reshape(case.normalized_shape).to(case.device))
         for values in (weight, bias)

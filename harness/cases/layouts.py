@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -87,9 +88,17 @@ def sliced_middle(x: Tensor) -> Tensor:
 def expanded(x: Tensor) -> Tensor:
     """The first row for every row, with a stride of 0: a write to one row changes all rows.
 
-    The only layout that changes values, because all rows share the memory of one.
+    It changes values, because all rows share the memory of one.
     """
     return x[:1].contiguous().expand(x.shape)
+
+
+def expanded_second(x: Tensor) -> Tensor:
+    """The second axis expanded, with a stride of 0: shows a stride that is taken for the first's.
+
+    It changes values as :func:`expanded` does.
+    """
+    return x[:, :1].contiguous().expand(x.shape) if x.dim() > 2 else x.contiguous()
 
 
 def negated(x: Tensor) -> Tensor:
@@ -97,9 +106,20 @@ def negated(x: Tensor) -> Tensor:
     return negated_view(-x)
 
 
+def chunk(tensor: Tensor, start: int = 2) -> Tensor:
+    """Starts within a longer tensor: shows that the offset is lost, or that there is one."""
+    buffer = tensor.new_full((tensor.numel() + start + 1,), float("nan"))
+    return buffer[start:-1].view(tensor.shape).copy_(tensor)
+
+
+def _offset(elements: float) -> Callable[[Tensor], Tensor]:
+    """Starts so many elements into a longer tensor: shows an alignment or offset that decides."""
+    return partial(chunk, start=int(elements))
+
+
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
-    sequence_first, sliced_middle, expanded, negated,
+    sequence_first, sliced_middle, expanded, expanded_second, chunk, negated, offset=_offset,
 )  # fmt: skip
 
 # In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a

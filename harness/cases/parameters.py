@@ -57,6 +57,21 @@ def transposed(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
+def every_second(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both normal, every second element of a buffer: shows a stride that is taken for 1."""
+    return weight, bias
+
+
+def chunk(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both normal, starting within a longer tensor: shows an offset that is lost."""
+    return weight, bias
+
+
+def equal_elements(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight 2 and bias 0.5 everywhere: shows equal elements taken for one, or for 1 and 0."""
+    return torch.full_like(weight, 2), torch.full_like(bias, 0.5)
+
+
 def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """One NaN in weight: only its column of y and all of dx must be NaN."""
     return _poisoned(weight), bias
@@ -65,6 +80,11 @@ def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def nan_bias(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """One NaN in bias: only its column of y must be NaN."""
     return weight, _poisoned(bias)
+
+
+def _offset(value: float) -> Parameters:
+    """Both normal, starting so many elements into a longer tensor."""
+    return chunk
 
 
 def _largest(value: float) -> Parameters:
@@ -94,5 +114,6 @@ def _poisoned(values: Tensor) -> Tensor:
 
 PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-    transposed, nan_weight, nan_bias, largest=_largest, initial_within=_within,
+    transposed, every_second, chunk, equal_elements, nan_weight, nan_bias, largest=_largest,
+    initial_within=_within, offset=_offset,
 )  # fmt: skip

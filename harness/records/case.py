@@ -42,6 +42,10 @@ class Autograd(StrEnum):
     """Backward in which the weight requires none."""
     FROZEN_BIAS = "frozen_bias"
     """Backward in which the bias requires none."""
+    ONLY_WEIGHT = "only_weight"
+    """Backward in which the weight alone requires a gradient."""
+    ONLY_BIAS = "only_bias"
+    """Backward in which the bias alone requires one, as where biases alone are fine-tuned."""
     NON_LEAF_X = "non_leaf_x"
     """Backward in which x is the result of another operation, as in every layer but the first."""
 
@@ -60,6 +64,8 @@ _FROZEN: dict[Autograd, tuple[str, ...]] = {
     Autograd.FROZEN_PARAMETERS: ("weight", "bias"),
     Autograd.FROZEN_WEIGHT: ("weight",),
     Autograd.FROZEN_BIAS: ("bias",),
+    Autograd.ONLY_WEIGHT: ("x", "bias"),
+    Autograd.ONLY_BIAS: ("x", "weight"),
 }
 
 

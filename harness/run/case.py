@@ -621,7 +621,7 @@ def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:
     if case.direction is not Direction.FORWARD:
         assert inputs.dy is not None  # a backward case has one
         return replace(inputs, x=LAYOUTS[case.layout](-inputs.x), dy=-inputs.dy)
-    if case.layout == "expanded" or case.rows < 2 or case.shape[0] < 2:
+    if case.layout.startswith("expanded") or case.rows < 2 or case.shape[0] < 2:
         return None
     return replace(inputs, x=LAYOUTS[case.layout](inputs.x.roll(1, 0)))
 

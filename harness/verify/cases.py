@@ -118,8 +118,9 @@ def _parts(
 
 
 def _has_output(case: Case) -> bool:
-    """Whether anything requires a gradient in a backward: a frozen x alone does not."""
-    return case.autograd is not Autograd.FROZEN_X or case.affine is not Affine.NONE
+    """Whether anything that is given requires a gradient in a backward."""
+    given = {"x", *(name for name in ("weight", "bias") if case.affine in {name, Affine.BOTH})}
+    return case.direction is Direction.FORWARD or not given.isdisjoint(case.differentiated)
 
 
 def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...]]:
@@ -171,7 +172,7 @@ def case_from(row: Mapping[str, Any], target: str, dtype: str, device: str) -> C
 
 
 FORWARD, BACKWARD = (Direction.FORWARD,), (Direction.BACKWARD,)
-FROZEN = tuple(Autograd(call) for call in BACKWARD_CALLS if call.startswith("frozen"))
+FROZEN = tuple(Autograd(call) for call in BACKWARD_CALLS if call.startswith(("frozen", "only")))
 _NESTING = (
     "shape", "normalized_dims", "distribution", "layout", "grad_output", "affine", "parameters",
     "eps", "direction", "autograd",
@@ -267,6 +268,10 @@ QUICK: tuple[CaseGroup, ...] = (
     _group(
         "an axis identified by its size alone", shape=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
         layout=("contiguous", "transposed"),
+    ),
+    _group(
+        "a normalized axis of size one", shape=((5, 4, 1), (5, 1, 33), (3, 5, 1)),
+        normalized_dims=(2,), affine=(Affine.BOTH, Affine.NONE),
     ),
     _group("every axis normalised", shape=((2, 3, 5, 7),), normalized_dims=(4,)),
     _group(
@@ -377,6 +382,10 @@ FULL: tuple[CaseGroup, ...] = (
         "a 16-bit row index, with several normalized axes and any parameters",
         shape=((65_600, 2, 3),), normalized_dims=(2,), grad_output=("few_rows",),
         affine=tuple(Affine), dtypes=("float32",),
+    ),
+    _group(
+        "a 16-bit row index, where x is not contiguous", shape=((65_600, 20),),
+        layout=("padded_rows", "transposed"), grad_output=("few_rows",), dtypes=("float32",),
     ),
     _group(
         "a 16-bit row index, with frozen tensors", shape=((65_600, 5),), grad_output=("few_rows",),

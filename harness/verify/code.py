@@ -28,6 +28,14 @@ __all__ = ["TargetCode", "code_of"]
 _MOST_OBJECTS = 5_000  # that a target reaches; a larger package is read in part
 _MOST_ITEMS = 100  # of a list or a dictionary; longer ones are data
 _MOST_FILES = 20  # of other languages in one folder
+_LONGEST_TEXT = 60  # characters; a longer one is a sentence
+# a name of a narrow integer in the source: its limit, as signed or not
+_NARROW = {
+    **dict.fromkeys(("int8", "uint8", "c_int8", "c_uint8", "char"), (1 << 7, 1 << 8)),
+    **dict.fromkeys(
+        ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short"), (1 << 15, 1 << 16)
+    ),
+}
 _FOREIGN = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 # attributes that hold the Python function behind a wrapper: of functools, torch.compile, Triton,
 # torch.library, and Implementation
@@ -48,6 +56,8 @@ class TargetCode:
     """Python functions in the file or package of the target, the target first."""
     integers: set[int] = field(default_factory=set)
     floats: set[float] = field(default_factory=set)
+    tables: dict[int, Any] = field(default_factory=dict)
+    """Lists, tuples and dictionaries that it names and that hold something, by id."""
     unread: set[str] = field(default_factory=set)
     """Compiled modules that it calls; torch's own are not listed."""
 
@@ -126,13 +136,16 @@ class _Reader:
             case int() | float():
                 self.code.add(found)
             case str():
-                if "{" in found and ";" in found:  # a kernel that is compiled when it is called
-                    self.code.add_source(found)
+                self._read_text(found)
+                yield from _NARROW.get(found, ())
             case tuple() | list() | set() | frozenset() | dict() if len(found) <= _MOST_ITEMS:
+                if found:
+                    self.code.tables[id(found)] = found
                 yield from found
                 if isinstance(found, dict):
                     yield from found.values()
             case CodeType():
+                yield from (_NARROW.get(name) for name in found.co_names)
                 yield from found.co_consts
             case FunctionType():
                 if self._is_own(found.__code__.co_filename):
@@ -157,6 +170,15 @@ class _Reader:
                     self.code.unread.add(found.__name__)
             case _:
                 yield from self._inside(found)
+
+    def _read_text(self, text: str) -> None:
+        """Add the constants of a kernel that is compiled when it is called, or of a short text.
+
+        A table may be a text such as "1024:4 8192:16". A documentation is longer.
+        """
+        is_kernel = "{" in text and ";" in text
+        if is_kernel or (len(text) <= _LONGEST_TEXT and "\n" not in text):
+            self.code.add_source(text)
 
     def _of_function(self, function: FunctionType) -> Iterator[object]:
         """Yield constants, defaults, and what the names in a function stand for."""

@@ -1,9 +1,9 @@
 """Which conditions of a target were decided both ways, and how one that was not can be turned.
 
-The functions of a target get code in which every comparison and truth test reports its operands
-and its outcome, as CmpLog of AFL++ does. This code runs in additional calls alone: calls that are
-judged or timed run the target's own. An operand that follows the size of the input (the
-input-to-state correspondence of Redqueen, NDSS 2019) tells which size turns the comparison.
+The functions of a target get code in which every comparison, truth test, look-up, limit and branch
+reports its operands and its outcome, as CmpLog of AFL++ does. This code runs in additional calls
+alone: calls that are judged or timed run the target's own. An operand that follows the size of the
+input (the input-to-state correspondence of Redqueen, NDSS 2019) tells which size turns it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import torch
 
 from harness.cases.axes import AXES
 from harness.records import Case
+from harness.run import ContractViolationError, ImplementationError
 
 __all__ = ["Change", "Decision", "Decisions"]
 
-_COMPARE, _TRUTH = "__layernorm_bench_compare__", "__layernorm_bench_truth__"
+_REPORT = "__layernorm_bench_report__"
 Compare = Callable[[Any, Any], Any]
 
 _OPERATORS: dict[type[ast.cmpop], Compare] = {
@@ -36,46 +37,88 @@ _OPERATORS: dict[type[ast.cmpop], Compare] = {
     ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
 }  # fmt: skip
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
-_STEPS = (0, 1, -1)  # from the size at which a comparison turns
+_REACHED = 3  # cases kept of those that reached a decision
+_MOST_KEYS = 100  # of a table; a longer one is data
+_STEPS = (1, 0, -1)  # from the size at which a comparison turns
+_FAR = 1 << 40  # more than any size
+_MOST_BITS = 8  # 2^8 times the sizes of the array
 # what no case on one device, outside of compilers, can turn
-_OF_RUN = re.compile(r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device")
+_OF_RUN = re.compile(
+    r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device|Import|Module"
+)
 # what a comparison may be with: its value in a case; the axes that can be set are sizes and eps
 _FACTS: dict[str, Callable[[Case], float]] = {
-    name: AXES[name].get for name in ("hidden", "rows", "elements", "leading_axes", "eps")
+    name: AXES[name].get
+    for name in ("hidden", "rows", "elements", "leading_axes", "normalized_axes", "eps")
 }
+_KINDS = {
+    **dict.fromkeys(("min", "max"), "limit"), "get": "get",
+    **dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect"),
+    **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_"), "clamp"),
+}  # fmt: skip
+_SHORTENS = "shortens"
+_SITE, _LITERAL = "site", "literal"  # verbs of a place with one decision for each key or limit
 
 Node = TypeVar("Node", bound=ast.AST)
-Change = tuple[str, float]
+Change = tuple[str, Any]
 """An axis, and a value that it is to have in a case."""
 
 
 @dataclass(slots=True, eq=False)
 class Decision:
-    """A comparison or a truth test, and the outcomes that it had."""
+    """What may have two outcomes, such as a comparison, and those that it had."""
 
     text: str
     line: int
     file: str
     is_guard: bool
     """Whether one outcome does nothing but raise."""
+    verb: str = ""
+    """What follows "never", of one with a single outcome of interest, such as "taken"."""
     outcomes: set[bool] = field(default_factory=set)
+    declined: set[bool] = field(default_factory=set)
+    """The outcomes in calls that the target declines."""
     operands: list[tuple[float, float, Case]] = field(default_factory=list)
     """Numbers that were compared, of different cases."""
-    led_by: Change | None = None
-    """The change of a case that first led to it; None if a case of the catalogue did."""
+    compare: Compare = operator.ne
+    """What was done with them."""
+    reached_by: list[Case] = field(default_factory=list)
+    """The first cases that led to it."""
+
+    def unseen(self) -> Decision:
+        """Return the decision without any outcome."""
+        return Decision(self.text, self.line, self.file, self.is_guard, self.verb)
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it only stands for the decisions of the keys or limits at its place."""
+        return self.verb in {_SITE, _LITERAL}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it had every outcome of interest."""
+        return self.is_guard or (True in self.outcomes if self.verb else len(self.outcomes) == 2)
 
     @property
     def is_open(self) -> bool:
         """Whether it had one outcome alone, and a case on this device might give it the other."""
-        return len(self.outcomes) == 1 and not self.is_guard and not _OF_RUN.search(self.text)
+        if self.is_settled or not self.outcomes or _OF_RUN.search(self.text):
+            return False
+        if self.verb == _SHORTENS and len({size for _, size, _ in self.operands}) < 2:
+            return False  # a size of its own
+        if self.verb == _SHORTENS and not any(is_left for _, _, is_left in self.limits):
+            return False
+        return not (self.declined >= {True, False} - self.outcomes or self._is_of_empty)
 
     @property
-    def never(self) -> str:
-        """The outcome that it did not have: "true" or "false"."""
-        return "false" if True in self.outcomes else "true"
+    def named(self) -> str:
+        """The outcome that it did not have, and where."""
+        never = self.verb or ("false" if True in self.outcomes else "true")
+        return f"{self.text} never {never} (line {self.line} of {Path(self.file).name})"
 
-    def turns(self) -> Iterator[Change]:
-        """Yield changes of a case that may give it the other outcome."""
+    @property
+    def limits(self) -> Iterator[tuple[list[tuple[float, Case]], float, bool]]:
+        """Yield the values of an operand, the only value of the other, and whether that is left."""
         # with several normalized axes, the last one and N differ
         plain = [own for own in self.operands if own[2].normalized_dims == 1] or self.operands
         lefts = [(left, case) for left, _, case in plain]
@@ -83,49 +126,85 @@ class Decision:
         for own, others in ((lefts, rights), (rights, lefts)):
             limits = {value for value, _ in others}
             if len(limits) == 1:
-                yield from _changes(own, limits.pop())
+                yield own, limits.pop(), own is rights
+
+    @property
+    def _is_of_empty(self) -> bool:
+        """Whether it would take an x without elements: no size of 1 or more turns it."""
+        for observed, limit, is_left in self.limits:
+            # one number may equal a size by chance
+            is_varied = len({value for value, _ in observed}) > 1 or self.compare is operator.ne
+            if limit in {0, 1} and is_varied and any(_followed(observed)):
+                pairs = ((limit, own) if is_left else (own, limit) for own in (1, 2, 3, _FAR))
+                if {bool(self.compare(*pair)) for pair in pairs} <= self.outcomes:
+                    return True
+        return False
+
+    def turns(self) -> Iterator[Change]:
+        """Yield changes of a case that may give it the other outcome."""
+        for observed, limit, _ in self.limits:
+            yield from _changes(observed, limit)
 
 
-def _changes(observed: list[tuple[float, Case]], limit: float) -> Iterator[Change]:
-    """Yield the sizes at which an operand that follows a size reaches ``limit``."""
+def _followed(
+    observed: list[tuple[float, Case]],
+) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Yield what an operand follows, and its values: pairs of the size and the operand."""
     for name, fact in _FACTS.items():
         points = sorted((fact(case), value) for value, case in observed)
         values = [value for _, value in points]
         is_same = all(value == own for own, value in points)
         is_growing = values == sorted(values) and len({*values}) > 2
-        if not (is_same or is_growing) or not points[-1][1]:
-            continue
-        at = limit * points[-1][0] / points[-1][1]
+        if (is_same or is_growing) and points[-1][1]:
+            yield name, points
+
+
+def _changes(observed: list[tuple[float, Case]], limit: float) -> Iterator[Change]:
+    """Yield the sizes at which an operand that follows a size reaches ``limit``."""
+    for name, points in _followed(observed):
+        largest, value = points[-1]
+        at = limit * largest / value
         if name == "eps":
-            yield from ((name, at * factor) for factor in (1.0, 2.0, 0.5))
+            yield from ((name, at * factor) for factor in (2.0, 0.5, 1.0))
         elif isfinite(at):
             yield from ((name, round(at) + step) for step in (*_STEPS, round(at) // 2))
+        if 0 < limit - value < _MOST_BITS and points[0][1] * largest > 2 * value * points[0][0]:
+            yield name, round(largest * 2 ** (limit - value + 1))  # a logarithm
 
 
 class Decisions:
-    """The conditions in functions of a target."""
+    """The decisions in functions of a target."""
 
-    def __init__(self, functions: Iterable[FunctionType]) -> None:
-        self.all: list[Decision] = []
+    def __init__(self, functions: Iterable[FunctionType], tables: Mapping[int, Any]) -> None:
+        """Make the code that reports.
+
+        Args:
+            functions: of the target.
+            tables: lists, tuples and dictionaries that these name, by id.
+        """
+        self.all: dict[Any, Decision] = {}
+        self._tables = tables
         self._codes: list[tuple[FunctionType, CodeType]] = []
         self._pending: list[tuple[Decision, bool, Any, Any]] = []
         for function in functions:
-            if (found := _reporting(function)) is not None:
-                code, decisions = found
+            # a module is made once for many cases
+            if (
+                function.__name__ != "__init__"
+                and (code := _reporting(function, self.all)) is not None
+            ):
                 self._codes.append((function, code))
-                self.all += decisions
 
     @property
     def open(self) -> list[Decision]:
         """Those with one outcome alone, in the order of the source."""
-        return [decision for decision in self.all if decision.is_open]
+        return [decision for decision in self.all.values() if decision.is_open]
 
     @property
     def are_settled(self) -> bool:
         """Whether a further call can show nothing new."""
-        return all(own.is_guard or len(own.outcomes) == 2 for own in self.all)
+        return all(own.is_settled for own in self.all.values())
 
-    def observe(self, case: Case, call: Callable[[], object], change: Change | None = None) -> bool:
+    def observe(self, case: Case, call: Callable[[], object], *, is_declined: bool = False) -> bool:
         """Run a call with the code that reports; return whether a decision had a new outcome.
 
         What a call decided counts if it succeeds.
@@ -133,18 +212,23 @@ class Decisions:
         Args:
             case: that is called.
             call: runs it.
-            change: that made the case, if it follows from the source.
+            is_declined: whether the target declines the case.
         """
         if not self._codes:
             return False
-        with self._installed():
-            call()
+        try:
+            with self._installed():
+                call()
+        except (ImplementationError, ContractViolationError):
+            for decision, outcome, _, _ in self._pending if is_declined else ():
+                decision.declined.add(outcome)
+            return False
         is_new = False
         for decision, outcome, left, right in self._pending:
             is_new |= outcome not in decision.outcomes
-            if not decision.outcomes:
-                decision.led_by = change
             decision.outcomes.add(outcome)
+            if case not in decision.reached_by and len(decision.reached_by) < _REACHED:
+                decision.reached_by.append(case)
             if left is not None and len(decision.operands) < _KEPT:
                 known = {(own[0], own[1]) for own in decision.operands}
                 if (left, right) not in known:
@@ -154,37 +238,113 @@ class Decisions:
     @contextmanager
     def _installed(self) -> Iterator[None]:
         self._pending.clear()
-        reports = {_COMPARE: self._compare, _TRUTH: self._truth}
         before = [(function, function.__code__) for function, _ in self._codes]
         for function, code in self._codes:
-            function.__globals__.update(reports)
+            function.__globals__[_REPORT] = self._report
             function.__code__ = code
         try:
             yield
         finally:
             for function, own in before:
                 function.__code__ = own
-                for name in reports:
-                    function.__globals__.pop(name, None)
+                function.__globals__.pop(_REPORT, None)
 
-    def _compare(
-        self, decision: Decision, compare: Callable[[Any, Any], Any], a: Any, b: Any
-    ) -> Any:
-        outcome = compare(a, b)
-        if isinstance(a, int | float) and isinstance(b, int | float):
-            self._pending.append((decision, bool(outcome), a, b))
-        else:
-            self._add(decision, outcome)
+    def _report(self, decision: Decision, kind: str, *operands: Any, **named: Any) -> Any:
+        return getattr(self, f"_{kind}")(decision, *operands, **named)
+
+    def _add(self, decision: Decision, value: Any, left: Any = None, right: Any = None) -> None:
+        with suppress(Exception):  # a truth value that is none, as of a tensor of several elements
+            outcomes = {bool(value)} if not isinstance(value, torch.Tensor) else _outcomes(value)
+            is_number = isinstance(left, int | float) and isinstance(right, int | float)
+            pair = (left, right) if is_number else (None, None)
+            self._pending += [(decision, outcome, *pair) for outcome in outcomes]
+
+    def _compare(self, decision: Decision, compare: Compare, left: Any, right: Any) -> Any:
+        decision.compare, outcome = compare, compare(left, right)
+        self._add(decision, outcome, left, right)
         return outcome
 
     def _truth(self, decision: Decision, value: Any) -> Any:
-        self._add(decision, value)
+        """A number or container is true if it, or its length, is not 0."""
+        is_container = isinstance(value, list | tuple | dict | str)
+        size = len(value) if is_container else None if isinstance(value, bool) else value
+        self._add(decision, value, size, 0)
         return value
 
-    def _add(self, decision: Decision, value: Any) -> None:
-        with suppress(Exception):  # a truth value that is none, as of a tensor of several elements
-            outcomes = {bool(value)} if not isinstance(value, torch.Tensor) else _outcomes(value)
-            self._pending += [(decision, outcome, None, None) for outcome in outcomes]
+    def _limit(self, decision: Decision, function: Callable[..., Any], *values: Any) -> Any:
+        """``min(n, 8192)`` decides whether n < 8192."""
+        self._compare(decision, operator.lt, *values)
+        return function(*values)
+
+    def _untaken(self, decision: Decision, value: Any = None) -> Any:
+        self._add(decision, value=False)
+        return value
+
+    def _taken(self, decision: Decision) -> None:
+        self._add(decision, value=True)
+
+    def _item(self, site: Decision, value: Any, index: Any) -> Any:
+        """``TABLE[a, b]`` decides which entry is taken, ``x[:9]`` whether x has more elements."""
+        self._key(site, value, index)
+        parts = index if isinstance(index, tuple) else (index,)
+        for at, part in enumerate(parts):
+            axis = at - len(parts) if Ellipsis in parts[:at] else at
+            if isinstance(part, slice) and part.step is None:
+                self._slice(site, value, axis, part)
+        return value[index]
+
+    def _slice(self, site: Decision, value: Any, axis: int, part: slice) -> None:
+        verb, end = ("has elements", part.start) if part.stop is None else (_SHORTENS, part.stop)
+        with suppress(Exception):  # it has no such axis
+            size = value.shape[axis] if isinstance(value, torch.Tensor) else len(value)
+            if isinstance(end, int) and end > 0:
+                decision = self._of_value(site, site.text, (axis, verb), verb)
+                self._compare(decision, operator.lt, end, size)
+
+    def _get(self, site: Decision, function: Callable[..., Any], *operands: Any) -> Any:
+        self._key(site, getattr(function, "__self__", None), operands[0])
+        return function(*operands)
+
+    def _key(self, site: Decision, table: Any, key: Any) -> None:
+        is_table = id(table) in self._tables or site.verb == _LITERAL
+        if not is_table or type(table) not in {dict, list, tuple} or len(table) > _MOST_KEYS:
+            return
+        for own in table if isinstance(table, dict) else range(len(table)):
+            both = (value if isinstance(value, tuple) else (value,) for value in (key, own))
+            for at, (given, wanted) in enumerate(zip(*both, strict=False)):
+                # a dtype or device is the same in all cases
+                if not isinstance(wanted, int | float | str | None):
+                    break
+                decision = self._of_value(site, f"{site.text}[{own!r}]", at, "taken")
+                if not self._compare(decision, operator.eq, given, wanted):
+                    break
+
+    def _bisect(
+        self, site: Decision, function: Callable[..., Any], limits: Any, value: Any, *rest: Any
+    ) -> Any:
+        """``bisect(limits, n)`` decides whether n is less than one of the limits."""
+        for limit in limits if len(limits) <= _MOST_KEYS else ():
+            decision = self._of_value(site, f"{site.text} < {limit!r}", 0)
+            self._compare(decision, operator.lt, value, limit)
+        return function(limits, value, *rest)
+
+    def _clamp(
+        self, site: Decision, function: Callable[..., Any], *values: Any, **named: Any
+    ) -> Any:
+        """``x.clamp(-20, 20)`` decides whether elements are less or greater."""
+        bound = getattr(function, "__self__", None)
+        value, *limits = (bound, *values) if isinstance(bound, torch.Tensor) else values
+        for limit in (*limits, *named.values()):
+            if isinstance(limit, int | float) and abs(limit) > 1:
+                sign, compare = ("<", operator.lt) if limit < 0 else (">", operator.gt)
+                decision = self._of_value(site, f"{site.text} {sign} {limit!r}", 0)
+                self._compare(decision, compare, value, limit)
+        return function(*values, **named)
+
+    def _of_value(self, site: Decision, text: str, at: Any, verb: str = "") -> Decision:
+        """Return the decision of one key or limit at a place in the source."""
+        made = Decision(text, site.line, site.file, site.is_guard, verb)
+        return self.all.setdefault((id(site), text, at), made)
 
 
 def _outcomes(value: torch.Tensor) -> set[bool]:
@@ -197,42 +357,43 @@ def _outcomes(value: torch.Tensor) -> set[bool]:
 
 
 class _Reporting(ast.NodeTransformer):
-    """Replaces comparisons and truth tests by calls that report them."""
+    """Replaces what decides by calls that report it."""
 
     def __init__(self, source: str, file: str) -> None:
-        self.source, self.file = source, file
-        self.decisions: dict[str, tuple[Decision, ast.AST]] = {}
+        self.lines, self.file = source.encode().split(b"\n"), file
+        self.decisions: dict[str, Decision] = {}
         self.guards: set[ast.AST] = set()
 
-    def _decision(self, node: ast.expr) -> ast.Constant:
-        """Return the name of a new decision, which stands for it until the code is compiled."""
-        text = " ".join((ast.get_source_segment(self.source, node) or "").split())
-        is_guard = node in self.guards
-        name = f"__layernorm_bench_decision_{len(self.decisions)}__"
-        self.decisions[name] = Decision(text, node.lineno, self.file, is_guard), node
-        return ast.copy_location(ast.Constant(name), node)
+    def _text(self, node: Any) -> str:
+        """Return the source of a node; ``ast.get_source_segment`` splits the file each time."""
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode().split())
 
-    def _call(self, function: str, node: ast.expr, *arguments: ast.expr) -> ast.expr:
-        call = ast.Call(ast.Name(function, ast.Load()), [*arguments], [])
-        return ast.copy_location(call, node)
+    def _decision(self, node: Any, text: str = "", verb: str = "") -> ast.Constant:
+        """Return the name of a new decision, which stands for it until the code is compiled."""
+        name = f"__layernorm_bench_decision_{len(self.decisions)}__"
+        text, is_guard = text or self._text(node), node in self.guards
+        self.decisions[name] = Decision(text, node.lineno, self.file, is_guard, verb)
+        return ast.Constant(name)
+
+    def _report(self, kind: str, decision: ast.Constant, *operands: ast.expr) -> ast.Call:
+        name = ast.Name(_REPORT, ast.Load())
+        return ast.Call(name, [decision, ast.Constant(kind), *operands], [])
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         middle = node.comparators[:-1]
-        if all(isinstance(own, ast.Name | ast.Constant | ast.Attribute) for own in middle):
-            pairs = zip([node.left, *middle], node.ops, node.comparators, strict=True)
-            parts = [self._part(node, *pair) for pair in pairs]
-            whole = parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
-            return ast.copy_location(whole, node)
-        return self.generic_visit(node)
-
-    def _part(
-        self, node: ast.Compare, left: ast.expr, sign: ast.cmpop, right: ast.expr
-    ) -> ast.expr:
-        decision = self._decision(node)
-        compare = ast.copy_location(
-            ast.Constant(f"__layernorm_bench_{type(sign).__name__}__"), node
-        )
-        return self._call(_COMPARE, node, decision, compare, self.visit(left), self.visit(right))
+        if not all(isinstance(own, ast.Name | ast.Constant | ast.Attribute) for own in middle):
+            return self.generic_visit(node)
+        sides = [self.visit(side) for side in (node.left, *node.comparators)]
+        parts: list[ast.expr] = []
+        for at, sign in enumerate(node.ops):
+            compare = ast.Constant(_name_of(type(sign)))
+            parts.append(
+                self._report("compare", self._decision(node), compare, *sides[at : at + 2])
+            )
+        return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
 
     def _truth(self, node: ast.expr) -> ast.expr:
         """Report the truth of an expression, or of its parts."""
@@ -242,7 +403,7 @@ class _Reporting(ast.NodeTransformer):
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node.operand = self._truth(node.operand)
             return node
-        return self._call(_TRUTH, node, self._decision(node), self.visit(node))
+        return self._report("truth", self._decision(node), self.visit(node))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
@@ -253,20 +414,12 @@ class _Reporting(ast.NodeTransformer):
 
     def _tested(self, node: Node) -> Node:
         test: ast.expr = node.test  # type: ignore[attr-defined]
-        body: Any = getattr(node, "body", [])
-        if (
-            isinstance(node, ast.Assert)
-            or _only_raises(body)
-            or _only_raises(getattr(node, "orelse", []))
-        ):
+        bodies = (getattr(node, name, []) for name in ("body", "orelse"))
+        if isinstance(node, ast.Assert) or any(map(_only_raises, bodies)):
             self.guards.update(ast.walk(test))
+        node.test = ast.Constant(value=True)  # type: ignore[attr-defined]
+        self.generic_visit(node)
         node.test = self._truth(test)  # type: ignore[attr-defined]
-        for name in ("body", "orelse"):
-            part = getattr(node, name, None)
-            if isinstance(part, list):
-                setattr(node, name, [self.visit(statement) for statement in part])
-            elif part is not None:
-                setattr(node, name, self.visit(part))
         return node
 
     visit_If = visit_IfExp = visit_While = visit_Assert = _tested  # noqa: N815 - names of ast
@@ -275,19 +428,83 @@ class _Reporting(ast.NodeTransformer):
         node.iter, node.ifs = self.visit(node.iter), [self._truth(test) for test in node.ifs]
         return node
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """``min(n, 8192)`` decides whether n < 8192."""
+    def _branch(self, node: Any, text: str) -> ast.Constant:
+        """Report in a body that it is taken; return the name of the decision."""
+        if _only_raises(node.body):
+            self.guards.add(node)
+        decision = self._decision(node, text, "taken")
+        node.body.insert(0, ast.Expr(self._report("taken", decision)))
+        return decision
+
+    def visit_Match(self, node: ast.Match) -> ast.AST:
         self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        is_plain = not any(isinstance(own, ast.Call | ast.Starred) for own in node.args)
-        if name not in {"min", "max"} or len(node.args) != 2 or node.keywords or not is_plain:
+        for case in node.cases:
+            case.lineno = case.pattern.lineno  # type: ignore[attr-defined]
+            decision = self._branch(case, f"case {self._text(case.pattern)}")
+            node.subject = self._report("untaken", decision, node.subject)
+        return node
+
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        if node.guard is not None:
+            node.guard = self._truth(node.guard)
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        self.generic_visit(node)
+        for handler in node.handlers:
+            what = "except" if handler.type is None else f"except {self._text(handler.type)}"
+            decision = self._branch(handler, what)
+            node.body.insert(0, ast.Expr(self._report("untaken", decision)))
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        is_literal = isinstance(node.value, ast.Dict | ast.Tuple | ast.List)
+        is_sliced = any(isinstance(own, ast.Slice) for own in ast.walk(node.slice))
+        is_fixed = not is_sliced and isinstance(node.slice, ast.Constant | ast.UnaryOp)
+        text = self._text(node if is_sliced else node.value)
+        self.generic_visit(node)
+        if is_fixed or not isinstance(node.ctx, ast.Load):
             return node
-        decision = self._decision(node)
-        sign = ast.copy_location(ast.Constant(_name_of(ast.Lt)), node)
-        report = self._call(_COMPARE, node, decision, sign, *node.args)
-        # (report, value)[1]
-        pair = ast.Tuple([report, node], ast.Load())
-        return ast.copy_location(ast.Subscript(pair, ast.Constant(1), ast.Load()), node)
+        site = self._decision(node, text, _LITERAL if is_literal else _SITE)
+        return self._report("item", site, node.value, _Slices().visit(node.slice))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """``min(n, 8192)``, ``TABLE.get(n)``, ``bisect(limits, n)`` and ``x.clamp(max=9)``."""
+        function = node.func
+        is_starred = any(isinstance(own, ast.Starred) for own in node.args)
+        name = getattr(function, "id", getattr(function, "attr", ""))
+        kind = _KINDS.get(name, "")
+        owner = function.value if isinstance(function, ast.Attribute) else None
+        arguments = [self._text(own) for own in node.args] if kind else []
+        text, verb, count = "", _SITE, len(arguments)
+        if kind == "limit" and owner is None and count == 2:
+            text, verb = " < ".join(arguments), ""
+        elif kind == "bisect" and count > 1:
+            text = arguments[1]
+        elif kind == "get" and owner is not None and count:
+            text = self._text(owner)
+            verb = _LITERAL if isinstance(owner, ast.Dict) else _SITE
+        elif kind == "clamp":
+            is_method = owner is not None and self._text(owner) != "torch"
+            text = self._text(owner) if is_method and owner is not None else "".join(arguments[:1])
+        self.generic_visit(node)
+        if is_starred or not text or (node.keywords and kind != "clamp"):
+            return node
+        report = self._report(kind, self._decision(node, text, verb), node.func, *node.args)
+        report.keywords = node.keywords
+        return report
+
+
+class _Slices(ast.NodeTransformer):
+    """Replaces ``a:b`` by ``slice(a, b, None)``."""
+
+    def visit_Slice(self, node: ast.Slice) -> ast.AST:
+        parts = [own or ast.Constant(None) for own in (node.lower, node.upper, node.step)]
+        return ast.Call(ast.Name("slice", ast.Load()), parts, [])
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return node
 
 
 def _name_of(sign: type[ast.cmpop]) -> str:
@@ -304,25 +521,17 @@ def _only_raises(body: Any) -> bool:
 
 
 @cache
-def _reporting_file(file: str) -> tuple[dict[tuple[str, int], list[Any]], Mapping[str, Any]] | None:
-    """Return the functions of a file by name and first line: own code, reporting code, nodes."""
-    try:
-        source = Path(file).read_text()
-        own = compile(source, file, "exec", dont_inherit=True)
-        tree = ast.parse(source)
-        reporting = _Reporting(source, file)
-        changed = ast.fix_missing_locations(reporting.visit(tree))
-        code = compile(changed, file, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):
-        return None
-    decisions = reporting.decisions
-    constants: dict[str, Any] = {name: found for name, (found, _) in decisions.items()}
-    constants |= {_name_of(sign): compare for sign, compare in _OPERATORS.items()}
-    functions: dict[tuple[str, int], list[Any]] = {}
-    for part in (own, code):
-        for nested in _functions_in(part):
+def _reporting_file(file: str) -> tuple[dict[tuple[str, int], list[CodeType]], Mapping[str, Any]]:
+    """Return the functions of a file by name and first line, own and reporting, and constants."""
+    source = Path(file).read_text()
+    reporting = _Reporting(source, file)
+    changed = ast.fix_missing_locations(reporting.visit(ast.parse(source)))
+    functions: dict[tuple[str, int], list[CodeType]] = {}
+    for tree in (source, changed):
+        for nested in _functions_in(compile(tree, file, "exec", dont_inherit=True)):
             functions.setdefault((nested.co_qualname, nested.co_firstlineno), []).append(nested)
-    return functions, constants
+    operators = {_name_of(sign): compare for sign, compare in _OPERATORS.items()}
+    return functions, reporting.decisions | operators
 
 
 def _functions_in(code: CodeType) -> Iterator[CodeType]:
@@ -332,36 +541,40 @@ def _functions_in(code: CodeType) -> Iterator[CodeType]:
             yield from _functions_in(constant)
 
 
-def _reporting(function: FunctionType) -> tuple[CodeType, list[Decision]] | None:
-    """Return code for a function that reports, and its decisions; None if its source is another."""
+def _reporting(function: FunctionType, decisions: dict[Any, Decision]) -> CodeType | None:
+    """Return code for a function that reports; None if its source is another or decides nothing.
+
+    Its decisions are new, and are added to ``decisions``.
+    """
     code = function.__code__
-    found = _reporting_file(code.co_filename)
-    if found is None:
+    try:
+        functions, constants = _reporting_file(code.co_filename)
+    except (OSError, SyntaxError, ValueError):
         return None
-    functions, constants = found
     versions = functions.get((code.co_qualname, code.co_firstlineno), [])
     # two lambdas of one line cannot be told apart; a file may have changed since its import
     if len(versions) != 2 or versions[0].co_code != code.co_code:
         return None
     if versions[1].co_freevars != code.co_freevars:
         return None
-    decisions: list[Decision] = []
-    reporting = _with_constants(versions[1], constants, decisions)
-    return (reporting, decisions) if decisions else None
+    made: dict[str, Decision] = {}
+    reporting = _with_constants(versions[1], constants, made)
+    decisions |= {(function, name): own for name, own in made.items() if not own.is_place}
+    return reporting if made else None
 
 
 def _with_constants(
-    code: CodeType, constants: Mapping[str, Any], decisions: list[Decision]
+    code: CodeType, constants: Mapping[str, Any], made: dict[str, Decision]
 ) -> CodeType:
-    """Return code with decisions and operators in place of their names."""
+    """Return code with new decisions, and operators, in place of their names."""
     new: list[Any] = []
     for constant in code.co_consts:
         value = constant
         if isinstance(constant, CodeType):
-            value = _with_constants(constant, constants, decisions)
+            value = _with_constants(constant, constants, made)
         elif isinstance(constant, str):
             value = constants.get(constant, constant)
         if isinstance(value, Decision):
-            decisions.append(value)
+            value = made.setdefault(constant, value.unseen())
         new.append(value)
     return code.replace(co_consts=tuple(new))

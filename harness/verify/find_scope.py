@@ -376,14 +376,17 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
     of_dy = {layout_of_dy(name): error for name, error in raised.items()}
     contiguous = {"negated", "storage_offset"}
     finder.say_layouts("dy", "grad_output", of_dy, {*map(layout_of_dy, cases)} - contiguous)
-    case = replace(finder.case, parameters="transposed")
+    if finder.case.affine is Affine.NONE:
+        return
+    cases = {name: replace(finder.case, parameters=name) for name in ("every_second", "chunk")}
     if scope.normalized_shape is None and scope.accepts("normalized_axes", 2):
-        case = replace(case, shape=_SEVERAL[-max(scope.taken("ndim")) :], normalized_dims=2)
-    if case.affine is not Affine.NONE and case.normalized_dims > 1:
-        raised = finder.probe("parameters", {"transposed": case})
-        for error in raised.values():
-            what = f"a weight or bias that is {TRANSPOSED}"
-            finder.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
+        shape = _SEVERAL[-max(scope.taken("ndim")) :]
+        cases["transposed"] = replace(
+            finder.case, parameters="transposed", shape=shape, normalized_dims=2
+        )
+    for name, error in finder.probe("parameters", cases).items():
+        what = f"a weight or bias that is {LAID_OUT[name]}"
+        finder.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
 
 
 def _find_mixed_dtypes(

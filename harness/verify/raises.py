@@ -45,7 +45,9 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "every_second": SLICE,
     "sliced_middle": SLICE,
     "storage_offset": SLICE,
+    "chunk": SLICE,
     "expanded": EXPANDED,
+    "expanded_second": EXPANDED,
     "negated": "negated, as z.conj().imag is",
 }
 WITHOUT = {  # the combinations that lack an argument

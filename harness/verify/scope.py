@@ -42,6 +42,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "ndim": (1, 2, 3, 4, 5),
     "normalized_axes": (1, 2, 3, 4, 5),
 }
+_MORE = (6, 7, 8)  # axes of x
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,11 @@ class Scope:
         """Return the values that it takes of "affine", "ndim" or "normalized_axes"."""
         values = _VALUES[axis]
         return tuple(value for value in values if self.accepts(axis, value, backward=backward))
+
+    def ndims(self, *, backward: bool) -> tuple[int, ...]:
+        """Return the numbers of axes of x that it takes: any larger one if it takes five."""
+        taken = self.taken("ndim", backward=backward)
+        return (*taken, *_MORE) if max(_VALUES["ndim"]) in taken else taken
 
     @property
     def axes(self) -> str:
@@ -139,12 +145,15 @@ class InScope:
         given = (x, *arguments, *named.values())
         tensors = [argument for argument in given if isinstance(argument, Tensor)]
         backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        ndims = self.scope.taken("ndim", backward=backward)
+        ndims = self.scope.ndims(backward=backward)
+        function = self.function
+        if isinstance(function, ModuleFunction) and torch.is_inference_mode_enabled():
+            function = function.in_evaluation
         if x.dim() in ndims:
-            y = self.function(x, normalized_shape, *arguments, **named)
+            y = function(x, normalized_shape, *arguments, **named)
         else:
             reshaped = _with_ndim(x, len(tuple(normalized_shape)), ndims)
-            y = self.function(reshaped, normalized_shape, *arguments, **named)
+            y = function(reshaped, normalized_shape, *arguments, **named)
             y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
         wide = torch.float32
         if self.scope.promotes and isinstance(y, Tensor) and y.dtype == wide:

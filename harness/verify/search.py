@@ -8,35 +8,51 @@ values of the other axes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 from math import isfinite, prod, sqrt
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.cases.axes import array_axes, is_possible
-from harness.records import Case
+from harness.cases.axes import AXES, array_axes, changed, is_possible
+from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
+from harness.records import Affine, Case, Direction
 from harness.records.finding import Finding, RemarkKind, limit, remark
 from harness.records.text import listed
+from harness.run import run_once
 from harness.verify.cases import QUICKEST, PlannedCase, array_within, case_from
 from harness.verify.code import TargetCode
-from harness.verify.decisions import Change, Decisions
+from harness.verify.decisions import Change, Decision, Decisions
 from harness.verify.scope import scope_of
 from implementations.contract import Implementation
 
 __all__ = ["Effort", "Search", "effort_of"]
 
+_CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
+_OFTEN = (
+    "affine",
+    "leading_axes",
+    "normalized_axes",
+    "call",
+    "layout",
+    "parameters",
+)  # axes that turn most conditions without a size
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
+_PER_CALL = 50_000  # elements that are called, but not judged, in the time of a small call
 _CATCHES = "a constant in the target's source"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
 _SIZES = {"hidden", "rows", "elements"}
+_MOST_AXES = 5  # leading or normalized ones
 _VALUES_SHARE = 3  # kernels branch at sizes more often than at values
 _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
 _USUAL_EPS = {1e-12, 1e-6, 1e-5}  # no limit on values
 _USUAL_VALUES = (0.01, 100.0)  # values that other cases have, too
+_NARROW, _WIDE = 3, 17  # N where rows are many; some kernels take another path below 16
 _USUAL_ELEMENTS = 30_000  # of x, unless one of its sizes is larger
 _MOST_NAMED = 3  # in one sentence
 _MOST_ROWS = 200  # to choose from
@@ -44,9 +60,13 @@ _LARGEST = 1e38  # of a value; float32 has none above
 _RELATIVE_EPS = (0.5, 1.0, 2.0)
 # plain rows whose data show a mistake in eps, in the mean or in a term of dx
 _PLAIN = tuple(
-    {name: axis.values[0] for name, axis in array_axes().items()}
-    | {"call": "all_gradients", "distribution": distribution, "eps": eps}
-    for distribution, eps in (("normal", 0.5), ("tiny_variance", 1e-6), ("mixed_conditions", 1e-5))
+    {name: axis.simple or axis.values[0] for name, axis in array_axes().items()}
+    | {"call": "all_gradients", "distribution": distribution, "eps": eps, "layout": layout}
+    for distribution, eps, layout in (
+        ("mixed_conditions", 1e-5, "padded_rows"),
+        ("normal", 0.5, "contiguous"),
+        ("tiny_variance", 1e-6, "contiguous"),
+    )
 )
 
 
@@ -60,15 +80,17 @@ class Effort:
     """In all cases together, each with the time of its own that counts as elements, too."""
     most_elements: int
     """Of one case."""
+    calls: int
+    """That only show whether a decision turns."""
     rounds: int = 4
     """A decision behind another one is seen when that one is turned."""
 
 
 _EFFORTS = {
     # a second or two; 2^20 elements are a usual limit
-    QUICKEST: Effort(rows=12, elements=4_000_000, most_elements=1_200_000),
-    # half a minute for one dtype
-    QUICKEST + 1: Effort(rows=40, elements=60_000_000, most_elements=9_000_000),
+    QUICKEST: Effort(rows=6, elements=3_500_000, most_elements=1_200_000, calls=600),
+    # fifteen seconds for one dtype
+    QUICKEST + 1: Effort(rows=40, elements=25_000_000, most_elements=9_000_000, calls=3_000),
 }
 
 
@@ -85,68 +107,185 @@ class Search:
     code: TargetCode
     decisions: Decisions
     effort: Effort
-    tried: set[Change] = field(default_factory=set)
     turning: dict[Change, None] = field(default_factory=dict)
     """Changes with a case that turned a decision."""
     too_large: set[int] = field(default_factory=set)
     """Constants that no case could reach."""
+    spent: int = 0
+    """Elements, of the cases in a dtype."""
+    calls: int = 0
+    """Made only to see whether a decision turns; a large one counts as several."""
+    seen: set[Case] = field(default_factory=set)
+    called: set[Case] = field(default_factory=set)
 
     def cases(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
         """Yield cases, and the change that each is for; decisions may turn in between."""
-        spent, seen = 0, set[Case]()
+        yield from self._cases(dtype, device, self._constants())
+
+    def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+        """Yield cases in another dtype, for what turned a decision or may turn one now."""
+        yield from self._cases(dtype, device, [*self.turning])
+
+    def _cases(
+        self, dtype: str, device: str, changes: list[Change]
+    ) -> Iterator[tuple[PlannedCase, Change]]:
+        self.spent = self.calls = 0
+        for number in range(self.effort.rounds):
+            while turned := self._turned(dtype):
+                for case, change in turned:
+                    changes = [change, *changes]
+                    for own in (case, *self._plain(case, change[0]), *_beyond(case, *change)):
+                        if self._is_affordable(own):
+                            yield PlannedCase(own, _CATCHES), change
+            yield from self._in_rows(dtype, device, [*dict.fromkeys(changes)], number)
+            changes = []
+            if not self.decisions.open:
+                return
+
+    def _in_rows(
+        self, dtype: str, device: str, changes: list[Change], number: int
+    ) -> Iterator[tuple[PlannedCase, Change]]:
+        """Yield each change in rows of the array, so that it meets the values of other axes."""
         forward_only = self.implementation.forward_only
         scope = scope_of(self.implementation)
         array = _in_covering_order(array_within(scope, QUICKEST, forward_only=forward_only))
         plain = [{**row, "call": "no_grad"} if forward_only else row for row in _PLAIN]
-        for number in range(self.effort.rounds):
-            changes = [change for change in self._changes() if change not in self.tried]
-            self.tried.update(changes)
-            # what lies behind a decision needs other rows
-            changes += [own for own in self._behind_open() if own not in changes]
-            for at in range(-len(plain), self.effort.rows):
-                for index, change in enumerate(changes):
-                    if at * _VALUES_SHARE >= self.effort.rows and change[0] not in _SIZES:
-                        continue
-                    start = (index + number) * self.effort.rows + at * _ROWS_EACH
-                    rows = [array[(start + own) % len(array)] for own in range(_ROWS_EACH)]
-                    rows = plain[at:][:1] if at < 0 else rows
-                    cases = (self._case(row, change, dtype, device, at % 2) for row in rows)
-                    case = next((own for own in cases if own is not None and own not in seen), None)
-                    if case is None:
-                        continue
-                    size = case.rows * case.hidden + _OVERHEAD
-                    if spent + size > self.effort.elements:
-                        return
-                    spent += size
-                    seen.add(case)
+        for at in range(-len(plain), self.effort.rows):
+            for index, change in enumerate(changes):
+                if at * _VALUES_SHARE >= self.effort.rows and change[0] not in _SIZES:
+                    continue
+                start = (index + number) * self.effort.rows + at * _ROWS_EACH
+                rows = [array[(start + own) % len(array)] for own in range(_ROWS_EACH)]
+                rows = plain[at:][:1] if at < 0 else rows
+                cases = (self._case(row, change, dtype, device, at) for row in rows)
+                case = next(
+                    (own for own in cases if own is not None and own not in self.seen), None
+                )
+                if case is not None and self._is_affordable(case):
                     yield PlannedCase(case, _CATCHES), change
 
-    def _behind_open(self) -> list[Change]:
-        """Return the changes that led to a decision that is open."""
-        found = (own.led_by for own in self.decisions.open)
-        return [*dict.fromkeys(change for change in found if change is not None)]
+    def _is_affordable(self, case: Case) -> bool:
+        """Whether a case is new and can be tried; it then counts as tried."""
+        size = case.rows * case.hidden + _OVERHEAD
+        is_large = case.rows * case.hidden > self.effort.most_elements
+        if case in self.seen or is_large or self.spent + size > self.effort.elements:
+            return False
+        self.seen.add(case)
+        self.spent += size
+        return True
 
-    def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
-        """Yield cases in another dtype, for what turned a decision or may turn one now."""
-        open_now = {change for decision in self.decisions.open for change in decision.turns()}
-        self.tried -= {*self.turning} | open_now
-        yield from self.cases(dtype, device)
+    def _turned(self, dtype: str) -> list[tuple[Case, Change]]:
+        """Return cases that turn a decision, each with its last change, found by calls alone.
+
+        They are cases that led to an open decision, with one more change: what the decision is
+        behind stays as it was.
+        """
+        found = []
+        for decision in self.decisions.open:
+            most = self.calls + self.effort.calls // _CALLS_SHARE
+            for case, change in self._neighbours(decision):
+                if self.calls >= min(most, self.effort.calls):
+                    break
+                if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
+                    continue
+                self.called.add(case)
+                self.calls += 1 + case.rows * case.hidden // _PER_CALL
+                with suppress(UnrepresentableError):
+                    if self.observe(case, make_inputs(case)):
+                        found.append((case, change))
+                if not decision.is_open:
+                    break
+        return found
+
+    def _neighbours(self, decision: Decision) -> Iterator[tuple[Case, Change]]:
+        """Yield cases that differ in one thing from one that led to a decision."""
+        plain = [own for case in decision.reached_by[:1] for own in self._plain(case, "")][:1]
+        cases = [*plain, *decision.reached_by]
+        for case, (axis, value) in product(cases, [*decision.turns()]):
+            if axis in _SIZES and value > self.effort.most_elements:
+                self.too_large.add(value)
+            most = self.effort.most_elements if axis in _SIZES else _MOST_AXES
+            for own in self._similar(case, axis, value) if value <= most else ():
+                if own is not None:
+                    yield own, (axis, AXES[axis].get(own) if axis != "elements" else value)
+        limits = [limit + 1 for _, limit, _ in decision.limits if 0 < limit < _LARGEST_NEAR]
+        names = [*dict.fromkeys((*_OFTEN, *array_axes()))]
+        values = [(name, value) for name in names for value in AXES[name].values]
+        values += [(name, f"offset_{at:g}") for at in (2, 3, *limits) for name in _OFTEN[-2:]]
+        for case in cases:
+            sizes = [(axis, AXES[axis].get(case)) for axis in ("hidden", "rows")]
+            near = [(axis, own + step) for axis, own in sizes for step in (1, -1, own, 3 * own)]
+            for dims in range(1, len(case.shape)):  # of the same x
+                own = replace(case, normalized_dims=dims)
+                if is_possible(own):
+                    yield own, ("normalized_axes", dims)
+            for axis, value in (*values, *near, ("rows", case.hidden), ("hidden", case.rows)):
+                if (other := changed(case, axis, value)) is not None:
+                    yield other, (axis, value)
+
+    def _similar(self, case: Case, axis: str, value: Any) -> Iterator[Case | None]:
+        """Yield a case with a change, and where a size is aligned to constants as it was before."""
+        if axis not in _SIZES:
+            yield changed(case, axis, value)
+            return
+        if axis == "elements":
+            yield changed(case, "rows", -(-value // case.hidden))
+            yield changed(case, "hidden", -(-value // case.rows))
+            return
+        old = AXES[axis].get(case)
+        yield changed(case, axis, value)
+        if case.rows == case.hidden:
+            both = changed(case, "rows", value)
+            yield both and changed(both, "hidden", value)
+        steps = [own for own in sorted(self.code.integers) if own >= _LEAST][:_MOST_NEAR]
+        if value > old:
+            for step in steps:
+                yield changed(case, axis, old - (old - value) // step * step)
+            yield changed(case, axis, old << (value // old).bit_length())
+
+    def _is_in_reach(self, case: Case) -> bool:
+        is_small = case.rows * case.hidden <= self.effort.most_elements
+        return is_small and scope_of(self.implementation).fit(case) == case
+
+    def _plain(self, case: Case, axis: str) -> Iterator[Case]:
+        """Yield the case with data and a call in which most mistakes show."""
+        for row in _PLAIN:
+            own = case
+            for name in ("distribution", "eps", "call"):
+                if name != axis:
+                    own = changed(own, name, row[name]) or own
+            if scope_of(self.implementation).fit(own) == own:
+                yield own
+
+    def observe(self, case: Case, inputs: Inputs, *, is_declined: bool = False) -> bool:
+        """Call the target with the code that reports; return whether a decision turned."""
+        call = partial(run_once, self.implementation.function, case, inputs, on_copies=True)
+        return self.decisions.observe(case, call, is_declined=is_declined)
+
+    def observe_declined(self, case: Case) -> None:
+        """Call the target as it declines to be called: what only such calls turn needs no case."""
+        cases = [replace(case, affine=affine) for affine in Affine]
+        cases += [replace(case, shape=shape) for shape in ((0, 5), (3, 0))]
+        for own, direction in product(cases, (Direction.FORWARD, Direction.BACKWARD)):
+            if self.decisions.open:
+                called = replace(own, direction=direction)
+                self.observe(called, make_inputs(called), is_declined=True)
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The smallest shapes of x that turned a decision."""
-        found = set()
-        for axis, value in self.turning:
-            if axis in _SIZES:
-                size = int(value)
-                of_axis = {
-                    "hidden": (2, size),
-                    "rows": (size, 8),
-                    "elements": (-(-size // 128), 128),
-                }
-                found.add(of_axis[axis])
-        small = [shape for shape in found if prod(shape) <= _MOST_CHECKED]
-        return sorted(small, key=prod)[:_MOST_SHAPES]
+        """The smallest shapes of x that may turn a decision now, or turned one."""
+        found: list[tuple[int, int]] = []
+        open_now = [change for decision in self.decisions.open for change in decision.turns()]
+        for changes in (open_now, self.turning):
+            sizes = {(axis, int(value)) for axis, value in changes if axis in _SIZES and value > 0}
+            shapes = (_shape_of(axis, size) for axis, size in sizes)
+            found += sorted((own for own in shapes if prod(own) <= _MOST_CHECKED), key=prod)
+        return [*dict.fromkeys(found)][:_MOST_SHAPES]
+
+    @property
+    def shapes_of_constants(self) -> list[tuple[int, int]]:
+        """Shapes whose N is above a constant."""
+        return [(2, size) for size in self.sizes[1::2] if 2 * size <= _MOST_CHECKED]
 
     @property
     def sizes(self) -> list[int]:
@@ -156,12 +295,8 @@ class Search:
 
     def findings(self) -> Iterator[Finding]:
         """Yield what of the target's code was not tried."""
-        found = {(own.file, own.line, own.text): own for own in self.decisions.open}
-        if found:
-            named = [
-                f"{own.text} never {own.never} (line {own.line} of {Path(own.file).name})"
-                for own in found.values()
-            ]
+        named = [*dict.fromkeys(own.named for own in self.decisions.open)]
+        if named:
             more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
             conditions = "a condition" if len(named) == 1 else "conditions"
             text = f"has {conditions} that no case gave both outcomes: "
@@ -177,9 +312,9 @@ class Search:
             names = listed(sorted(self.code.unread))
             yield limit("left_out", names, "compiled code, which was not read", 0)
 
-    def _changes(self) -> list[Change]:
-        """Return what the source suggests, the most likely first."""
-        found = [change for decision in self.decisions.open for change in decision.turns()]
+    def _constants(self) -> list[Change]:
+        """Return what the constants suggest, the most likely first."""
+        found: list[Change] = []
         integers = sorted(own for own in self.code.integers if own >= _LEAST)
         for own in integers[:_MOST_CONSTANTS]:
             found += _of_integer(own)
@@ -188,7 +323,7 @@ class Search:
         return [*dict.fromkeys(found)]
 
     def _case(
-        self, row: dict[str, Any], change: Change, dtype: str, device: str, is_plain: int
+        self, row: dict[str, Any], change: Change, dtype: str, device: str, at: int
     ) -> Case | None:
         """Return a row of the array with a change, within the scope of the target.
 
@@ -197,7 +332,8 @@ class Search:
             change: of the row.
             dtype: of x.
             device: its kind.
-            is_plain: whether to normalise one axis alone, so that its size is N.
+            at: number of the row; in every second one, one axis alone is normalised, so that its
+                size is N.
         """
         axis, value = change
         scope = scope_of(self.implementation)
@@ -206,8 +342,8 @@ class Search:
         if axis in _SIZES and not 0 < value <= self.effort.most_elements:
             self.too_large.add(int(value))
             return None
-        row = {**row, **_values(row, axis, value)}
-        if is_plain and axis in {"hidden", "elements"}:
+        row = {**row, **_values(row, axis, value, _NARROW if at % 3 else _WIDE)}
+        if at % 2 and axis in {"hidden", "elements"}:
             row["normalized_axes"] = 1
         case = scope.fit(case_from(row, self.implementation.name, dtype, device))
         if case is None or not is_possible(case) or (axis == "eps" and case.eps != value):
@@ -219,7 +355,20 @@ class Search:
         return case
 
 
-def _values(row: dict[str, Any], axis: str, value: Any) -> dict[str, Any]:
+def _beyond(case: Case, axis: str, value: Any) -> Iterator[Case]:
+    """Yield a case with twice the size that turned a decision: more than one element is beyond."""
+    further = changed(case, axis, 2 * value + 1) if axis in {"hidden", "rows"} else None
+    if further is not None:
+        yield further
+
+
+def _shape_of(axis: str, size: int) -> tuple[int, int]:
+    """Return a shape of x with a number of rows or elements, or with an N."""
+    many = {"rows": (size, 8), "elements": (-(-size // 128), 128)}
+    return many.get(axis, (2, size))
+
+
+def _values(row: dict[str, Any], axis: str, value: Any, narrow: int) -> dict[str, Any]:
     """Return the values of a row that make a change; where one size is large, others are small."""
     if axis == "elements":
         hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
@@ -227,7 +376,7 @@ def _values(row: dict[str, Any], axis: str, value: Any) -> dict[str, Any]:
     if axis == "hidden":
         return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
     if axis == "rows":
-        hidden = min(row["hidden"], max(_USUAL_ELEMENTS // max(value, 1), 3))
+        hidden = min(row["hidden"], max(_USUAL_ELEMENTS // max(value, 1), narrow))
         # an x of no leading axis is one row
         leading_axes = max(row["leading_axes"], 1)
         return {axis: value, "hidden": hidden, "leading_axes": leading_axes}

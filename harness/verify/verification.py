@@ -39,7 +39,7 @@ from harness.verify.case_results import (
 )
 from harness.verify.cases import QUICKEST, PlannedCase, coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
-from harness.verify.checks.contract_checks import contract_findings
+from harness.verify.checks.contract_checks import CHECKS, contract_findings
 from harness.verify.checks.huge import COLUMNS, ROWS, huge_findings, many_rows_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.code import code_of
@@ -49,11 +49,12 @@ from harness.verify.example import Example, command_of, example_of, worst_of
 from harness.verify.find_scope import find_scope
 from harness.verify.raises import merged
 from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.scope import Scope, fitted, scope_of, within_scope
+from harness.verify.scope import Scope, adapter_of, fitted, scope_of, within_scope
 from harness.verify.search import Search, effort_of
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
 from implementations.native import native
+from implementations.targets.from_module import ModuleFunction
 
 __all__ = ["Target", "TimeBudget", "by_keyword", "verify", "verify_case", "verify_target"]
 
@@ -62,6 +63,7 @@ _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
 _TRIED_ON_LAST_AXIS = 8  # failed cases; those of the catalogue with one axis are right
+_MOST_SHAPES = 4  # further ones for the checks of a module
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
 _OF_EPS = frozenset({RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS})
@@ -150,7 +152,8 @@ class Verification:
         forward_only = self.implementation.forward_only or is_forward
         self.implementation = replace(self.implementation, forward_only=forward_only)
         code, effort = code_of(self.implementation), effort_of(self.options.conditions)
-        self.search = Search(self.implementation, code, Decisions(code.functions), effort)
+        decisions = Decisions(code.functions, code.tables)
+        self.search = Search(self.implementation, code, decisions, effort)
 
     def run(self, tampering: str | None) -> Verdict:
         """Find the target's scope, try the cases, check the contract, and explain the failures.
@@ -173,6 +176,8 @@ class Verification:
         is_enough = self.options.fail_fast and self.cases.failures
         if self.instead is None and not is_enough:
             self._check_contract(first_results)
+        if not self.cases.failures:
+            self.findings += self.search.findings()
         try:
             self.trusted.check()
         except TamperingError as error:
@@ -341,21 +346,16 @@ class Verification:
                 if self.left or self.budget.left_s <= 0:
                     return
                 if failing in {None, change}:
-                    if self._try_one(planned, change):
+                    if self._try_one(planned):
                         search.turning[change] = None
                     failing = change if self.cases.failures else None
                     self.on_progress(self.verdict)
             if failing is not None:
                 return
-        self.findings += search.findings()
+        search.observe_declined(self._first_case(dtypes[0]))
 
-    def _try_one(self, planned: PlannedCase, change: Change | None = None) -> bool:
-        """Try a case; return whether it turned a decision in the target's code.
-
-        Args:
-            planned: the case.
-            change: that made it, if it follows from the target's code.
-        """
+    def _try_one(self, planned: PlannedCase) -> bool:
+        """Try a case; return whether it turned a decision in the target's code."""
         case = planned.case
         if self.budget.is_too_slow(case):
             reason = f"it would take about {self.budget.predicted_s(case):.0f} s"
@@ -371,10 +371,7 @@ class Verification:
             self.cases.add(judged, planned.catches)
         if judged.status not in _NOT_WRONG or self.search.decisions.are_settled:
             return False
-        repeat = partial(run_once, self.implementation.function, case, exact_of(case)[0])
-        with suppress(ImplementationError, ContractViolationError):
-            return self.search.decisions.observe(case, partial(repeat, on_copies=True), change)
-        return False
+        return self.search.observe(case, exact_of(case)[0])
 
     def _attempt_further(self, case: Case) -> Judged | None:
         """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
@@ -399,7 +396,7 @@ class Verification:
     def _is_copied(self, case: Case) -> bool:
         """Whether the target may get a contiguous copy of x, with the number of axes it takes."""
         backward = case.direction is not Direction.FORWARD
-        ndims = scope_of(self.implementation).taken("ndim", backward=backward)
+        ndims = scope_of(self.implementation).ndims(backward=backward)
         return case.layout != "contiguous" and len(case.shape) not in ndims
 
     def _is_misread_negation(self, judged: Judged) -> bool:
@@ -411,11 +408,35 @@ class Verification:
             return False
         return attempt(self.implementation, plain).status in _NOT_WRONG - {judged.status}
 
+    def _shapes_to_check(self, case: Case) -> list[tuple[int, int]]:
+        """Return the shapes at which the target takes another path.
+
+        Contract checks alone call other methods of a module than forward, such as train. They are
+        run with the code that reports, too.
+        """
+        if not isinstance(adapter_of(self.implementation), ModuleFunction):
+            return self.search.shapes
+        checks = [declared for declared in CHECKS if declared.is_of_modules]
+
+        def call(case: Case) -> None:
+            for declared in checks:
+                with suppress(ImplementationError, ContractViolationError):
+                    declared(self.implementation, case)
+
+        decisions = self.search.decisions
+        if not decisions.are_settled:
+            decisions.observe(case, partial(call, case))
+            for shape in self.search.shapes if decisions.open else ():
+                further = fitted(self.implementation, case, shape=shape)
+                decisions.observe(further, partial(call, further))
+        both = (*self.search.shapes, *self.search.shapes_of_constants)
+        return [*dict.fromkeys(both)][:_MOST_SHAPES]
+
     def _check_contract(self, first_results: Mapping[str, Outputs | None]) -> None:
         options, target = self.options, self.implementation
         for dtype in self.cases.right_dtypes:
             case = self._first_case(dtype)
-            is_over, shapes = (lambda: self.budget.left_s <= 0), self.search.shapes
+            is_over, shapes = (lambda: self.budget.left_s <= 0), self._shapes_to_check(case)
             for finding in contract_findings(target, case, is_over, shapes):
                 self.findings.append(finding)
                 self.on_progress(self.verdict)

@@ -14,7 +14,7 @@ from functools import partial
 from inspect import Parameter
 from itertools import product
 from threading import RLock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,8 @@ class ModuleFunction(Adapter):
     _names: ParameterNames | None = None
     _ignores_eps = False
     """Whether an eps in the ``**kwargs`` of the constructor has no effect."""
+    _evaluates = False
+    """Whether calls are made in evaluation mode."""
     _is_lazy = False
     """Whether the first call of a module makes its parameters."""
 
@@ -193,7 +195,30 @@ class ModuleFunction(Adapter):
             # the names found by the experiment, if the module has exactly those parameters
             if names is None or own != {names.weight, names.bias} - {None}:
                 names = parameter_names(module, shape)
-            return run_module(module, names, x, shape, weight, bias)
+            if not self._evaluates:
+                return run_module(module, names, x, shape, weight, bias)
+            # what it folds when it gets to evaluation mode must be these
+            was_training, parameters = module.training, dict(module.named_parameters())
+            module.train()
+            with torch.inference_mode(False), torch.no_grad():
+                for name, value in ((names.weight, weight), (names.bias, bias)):
+                    parameter = parameters.get(name or "")
+                    if parameter is not None and value is not None:
+                        parameter.copy_(value.reshape(parameter.shape))
+            module.eval()
+            try:
+                return run_module(module, names, x, shape, weight, bias)
+            finally:
+                module.train(was_training)
+
+    def in_evaluation(self, *arguments: Any, **named: Any) -> Tensor:
+        """Call a module in evaluation mode, after weight and bias were written into it."""
+        with self._lock:
+            self._evaluates = True
+            try:
+                return self(*arguments, **named)
+            finally:
+                self._evaluates = False
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         """Build it in each way that its constructor allows until a call succeeds."""

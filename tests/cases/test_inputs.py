@@ -215,6 +215,8 @@ def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) ->
     placed = LAYOUTS[layout](x)
     if layout == "expanded":  # one row's memory holds one row's values
         x = x[:1].expand(x.shape)
+    if layout == "expanded_second" and x.dim() > 2:
+        x = x[:, :1].expand(x.shape)
     assert torch.equal(placed, x)
     assert (placed.shape, placed.dtype) == (x.shape, x.dtype)
 
@@ -231,6 +233,9 @@ def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) ->
         ("sequence_first", (4, 6, 64), 0, (64, 256, 1)),
         ("sliced_middle", (4, 6, 5), 0, (45, 5, 1)),
         ("expanded", (4, 5), 0, (0, 1)),
+        ("expanded_second", (4, 6, 5), 0, (5, 0, 1)),
+        ("chunk", (4, 5), 2, (5, 1)),
+        ("offset_99", (4, 5), 99, (5, 1)),
         ("negated", (4, 5), 0, (5, 1)),
     ],
 )

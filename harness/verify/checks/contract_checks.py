@@ -99,6 +99,11 @@ class ContractCheck:
         """The name of its function."""
         return self.find.__name__
 
+    @property
+    def is_of_modules(self) -> bool:
+        """Whether it calls a module with its own parameters."""
+        return self.find.__module__.endswith(".modules")
+
     def __call__(self, target: Implementation, case: Case) -> str | None:
         """Return what is wrong with ``target`` at the setting of ``case``, if anything.
 
@@ -145,10 +150,13 @@ def settings_of(
 
     Args:
         declared: the check.
-        further: shapes at which the target takes another path, for a check of more than one path.
+        further: shapes at which the target takes another path, for a check of modules or of more
+            than one path.
     """
     own = declared.settings
-    return own if len(own) == 1 else (*own, *(_setting(*shape) for shape in further))
+    if len(own) == 1 and not declared.is_of_modules:
+        return own
+    return (*own, *(_setting(*shape) for shape in further))
 
 
 def contract_findings(

@@ -20,10 +20,11 @@ from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError, guarded
-from harness.verify.checks.calls import Call
+from harness.verify.checks.calls import INPUTS, Call
 from harness.verify.checks.contract_checks import (
     EVERY_SETTING,
     LONG,
+    LONG_TAIL,
     PADDED,
     PATHS,
     SMALL,
@@ -195,6 +196,24 @@ def follows_parameter_updates(call: Call) -> str | None:
         frozen[name].data.copy_(new)
     if trained.differs(Outputs(y=expected.y), held.outputs()):
         return "gives y of the old parameters after frozen ones were changed through .data"
+    return None
+
+
+@check(Direction.BACKWARD, SMALL, LONG_TAIL)
+def takes_one_tensor_as_weight_and_bias(call: Call) -> str | None:
+    """Weight and bias in one memory get their own gradients, and one tensor gets the sum."""
+    if len(call.parameters) < len(INPUTS) - 1:
+        return None
+    call = call.on(bias=call.inputs.weight)
+    expected, leaves = copies_of(call.gradients()), call.leaves()
+    shared = {**leaves, "bias": leaves["weight"].detach().requires_grad_()}
+    if name := call.differs(expected, call.graph(leaves=shared).gradients()):
+        return f"gives another {name} if weight and bias share their memory"
+    both = call.graph(leaves={**leaves, "bias": leaves["weight"]}).gradients()
+    parts = [getattr(expected, name).double() for name in ("dweight", "dbias")]
+    distance, size = (both.dweight - sum(parts)).abs(), parts[0].abs() + parts[1].abs()
+    if call.differs(Outputs(y=expected.y), Outputs(y=both.y)) or not (distance <= size / 16).all():
+        return "gives another result if one tensor is both weight and bias"
     return None
 
 

@@ -407,6 +407,10 @@ def _without(call: Call, what: str) -> str | None:
         made.write(given)
         made.freeze(is_frozen=False)
         fault = made.fault(*_MODES)
+        with suppress(ImplementationError):  # it cannot be copied, which the check of copies says
+            copied = guarded(copy.deepcopy, built)()
+            assert isinstance(copied, nn.Module)
+            fault = fault or replace(made, module=copied).fault(_TRAINING)
         if fault and not Made.of(usual).fault(fault[1]):
             return f"{fault[0]} {fault[1].words} with {flag}=False"
     return None

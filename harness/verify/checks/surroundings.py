@@ -35,6 +35,7 @@ from harness.verify.checks.contract_checks import (
     SMALL,
     check,
 )
+from harness.verify.scope import scope_of
 from implementations.torch_private import spin
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "repeated_calls_agree",
     "restores_process_state",
     "sees_new_values_at_old_addresses",
+    "tells_nearby_eps_apart",
     "works_on_the_current_stream",
 ]
 
@@ -54,6 +56,9 @@ CALLS = 100  # more than a cache of the first few results holds
 _CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers is shorter
 _MOST_S = 2.0  # a slow target gets fewer calls
 
+_OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
+# equal if rounded to one, two and three digits
+_NEARBY_EPS = (1.1e-6, 1.4e-6, 1.44e-6, 1.444e-6)
 _THREADS, _REPEATS = 4, 3  # a race shows in some calls only
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
 # do not divide evenly, and 2 and 3 rows are fewer than the threads
@@ -90,6 +95,18 @@ def repeated_calls_agree(call: Call) -> str | None:
         return "returns the same result for other arguments of the same shape"
     if not all(torch.equal(y, copy) for y, copy in kept):
         return "overwrites a y that it has returned, in a later call"
+    return None
+
+
+@check(Direction.FORWARD)
+def tells_nearby_eps_apart(call: Call) -> str | None:
+    """Calls with nearly equal eps each use their own: a key of a cache may round eps."""
+    if scope_of(call.target).eps is not None:
+        return None
+    near = [call.changed(eps=eps, distribution=_OF_SMALL_VARIANCE) for eps in _NEARBY_EPS]
+    are_right = [not own.beyond(own.outputs()) for own in near]
+    if are_right[0] and not all(are_right):
+        return "adds the eps of an earlier call if both are nearly equal"
     return None
 
 

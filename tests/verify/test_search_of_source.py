@@ -1,0 +1,118 @@
+"""What each kind of decision hides is found, or the decision is named, and no other is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories.small_catalogue import use_small_catalogue
+
+from harness.verify import Outcome, verify
+
+_HEAD = """
+import bisect
+import torch
+from torch.nn.functional import layer_norm
+
+PLANS = {(0, 0): 0, (3, 40): 1}
+FACTORS = {"0.0004": 1.5}
+BLOCK, BLOCKS = 16, 40
+TUNED = "1024:4 6000:8"
+
+def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return layer_norm(x, normalized_shape, weight, bias, eps)
+
+def target(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    n = right(x, normalized_shape).reshape(-1, x[(0,) * (x.dim() - len(normalized_shape))].numel()
+              ).shape[-1] if x.numel() else 1
+    rows = x.numel() // n
+    y = right(x, normalized_shape, weight, bias, eps)
+    wrong = y * 1.01
+    for line in (0,):
+        BODY
+    return y
+"""
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try few cases before those that follow from the source."""
+    use_small_catalogue(monkeypatch, largest=300, one_in=20, contract=False)
+
+
+def _target(folder: Path, body: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(_HEAD.replace("BODY", body.replace("\n", "\n        ")))
+    return f"{path}:target"
+
+
+FOUND = {
+    "a key of a table": "y = wrong if PLANS.get((rows >> 4, n >> 6)) else y",
+    "an index of a table": "y = (y, y, wrong, y)[x.data_ptr() // x.element_size() % 4]",
+    "a number in a text": "y = y * FACTORS.get(str(eps), 1.0)",
+    "a table that is a text": "y = wrong if n > int(TUNED.split()[1].split(':')[0]) else y",
+    "a search in a list": "y = (y, y, wrong)[bisect.bisect([1000, 5000], n)]",
+    "the end of a slice": (
+        "p = y.reshape(rows, n)[: BLOCK * BLOCKS]\ny = wrong if p.shape[0] < rows else y"
+    ),
+    "a pattern": "match n:\n    case 2999:\n        y = wrong",
+    "what is caught": (
+        "try:\n    x.view(-1)\nexcept RuntimeError:\n    y = wrong if rows > 150 else y"
+    ),
+    "several conditions": "y = wrong if n % 320 == 160 and n > 1000 and rows > 4 else y",
+    "a power of two": "y = wrong if n & (n - 1) == 0 and n > 4096 else y",
+    "bits of a size": "y = wrong if n.bit_length() > 13 and n & 63 else y",
+    "two sizes": "y = wrong if rows == n and n > 200 else y",
+    "an offset in memory": "y = wrong if x.storage_offset() > 99 else y",
+    "an offset of the weight": (
+        "y = wrong if weight is not None and weight.storage_offset() == 2 else y"
+    ),
+    "six axes": "y = wrong if x.dim() >= 6 else y",
+    "a smaller of two": "y = y if min(eps, 1) == eps else wrong",
+}
+
+
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
+def test_what_a_decision_hides_is_found(tmp_path: Path, body: str) -> None:
+    target = _target(tmp_path, body)
+    assert verify(target, quick=True, dtypes=["float32"], fail_fast=True).outcome is Outcome.WRONG
+
+
+NAMED = {
+    "PLANS[(3, 40)] never taken": "PLANS.get((rows >> 50, n))",
+    "y[: 1 << 40] never shortens": "y = y[: 1 << 40]",
+    "n < 1 << 40 never false": "min(n, 1 << 40)",
+    "case 0 never taken": "match n:\n    case 0: y = wrong",
+    "except KeyError never taken": "try:\n    n + 1\nexcept KeyError:\n    y = wrong",
+}
+
+
+@pytest.mark.parametrize(("text", "body"), NAMED.items(), ids=NAMED)
+def test_what_no_case_turns_is_named(tmp_path: Path, text: str, body: str) -> None:
+    verdict = verify(_target(tmp_path, body), quick=True, dtypes=["float32"])
+    assert verdict.outcome is Outcome.RIGHT
+    (named,) = [own for own in verdict.remarks if own.kind == "never_tried"]
+    assert any(own.startswith(text) for own in named.evidence)
+
+
+OF_EMPTY = ["k = max(n, 1)", "y = y if rows else wrong", "y = y if normalized_shape else wrong"]
+
+
+@pytest.mark.parametrize("body", OF_EMPTY)
+def test_what_an_empty_x_alone_turns_is_not_named(tmp_path: Path, body: str) -> None:
+    verdict = verify(_target(tmp_path, body), quick=True, dtypes=["float32"])
+    named = [own.evidence for own in verdict.remarks if own.kind == "never_tried"]
+    assert not any("max" in text or "never false" in text for own in named for text in own)
+
+
+def test_what_another_target_of_the_file_decided_is_not_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        _HEAD.replace("BODY", "y = wrong if n > 1 << 40 else y")
+        + "def other(*given):\n    return right(*given)\n"
+    )
+    first, second = (
+        verify(f"{path}:{name}", quick=True, dtypes=["float32"]) for name in ("target", "other")
+    )
+    assert [own.kind for own in first.remarks].count("never_tried") == 1
+    assert "never_tried" not in [own.kind for own in second.remarks]
