@@ -254,7 +254,8 @@ def _figure_changes(
 def _instruction_changes(before: Record, after: Record) -> list[Change]:
     """Compare counts of instructions; return nothing if they may differ without a change."""
     first, second = before.instructions, after.instructions
-    assert first and second  # both were counted
+    assert first
+    assert second  # both were counted
     margin = next(share for least, share in _COUNT_MARGINS if first >= least)
     share = second / first - 1
     if abs(share) <= margin:

@@ -240,6 +240,8 @@ def _aligned(
     of_counts: dict[str, str] = {}
     for name in old.keys() & new.keys():
         first, second = old[name], new[name]
+        if first.instructions is not None and second.instructions is None:
+            of_counts[name] = "there are none now (is valgrind installed?)"
         if first.environment == second.environment:
             continue
         pair = (
@@ -250,8 +252,9 @@ def _aligned(
             of_times[name] = why
         else:
             old[name] = replace(first, environment=second.environment)
-        if why := why_not_counted(*pair, first.case):
-            of_counts[name] = why
+        why = why_not_counted(*pair, first.case)
+        if why and first.instructions is not None:
+            of_counts.setdefault(name, why)
     return of_times, of_counts
 
 
