@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import pickle
 import platform
 import re
 import select
@@ -26,13 +27,18 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from harness.records import Case, Direction, Mode
 from harness.run.fleet import REPLY, EndedError, HarnessError, WorkerProcess
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SWITCH_S = 60.0  # trade-off: far above the time on a quiet machine, a fraction of a second
 # the rest of the environment would move all objects
@@ -47,8 +53,8 @@ _ENVIRONMENT = {
 if platform.machine() in {"x86_64", "AMD64"}:
     # what is built here for this processor may use AVX-512, too
     _ENVIRONMENT["LAYERNORM_BENCH_CFLAGS"] = "-march=x86-64-v3"
-_COUNTED = 20_000_000  # trade-off: instructions per count; takes half a second under callgrind
-_MOST_CALLS, _FEWEST_CALLS = 100, 3  # after a hundred calls Python has specialised its bytecode
+_COUNTED = 5_000_000  # trade-off: instructions per count; takes a tenth of a second under callgrind
+_MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised its bytecode
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
 _CLOSED = 3  # exit code of the child that finds the connection closed
@@ -79,6 +85,8 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
     if why := unavailable():
         yield from ((case, why) for case in cases)
         return
+    from harness.cases.inputs import make_inputs
+
     with TemporaryDirectory(prefix="layernorm-bench-") as folder:
         log = Path(folder) / "log"
         log.touch()
@@ -92,7 +100,10 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
                         if not is_counting:
                             _switch_on(counter, log)
                             is_counting = True
-                        counter.send(_count, (case, timeout_s), timeout_s + _FORK_S)
+                        # made and pickled here, since callgrind takes fifty times as long; not by
+                        # the connection, which would pass tensors in shared memory
+                        inputs = pickle.dumps(make_inputs(case).tensors)
+                        counter.send(_count, (case, inputs, timeout_s), timeout_s + _FORK_S)
                         answer = counter.reply()
                     except (EndedError, HarnessError, subprocess.SubprocessError) as error:
                         ended_by = f"counting ended, since the process that counts {error}"
@@ -157,18 +168,12 @@ def serve_counts(connection: Connection, dump: str) -> None:
     """
     import torch
 
-    from harness.cases.inputs import make_inputs
     from harness.measure import use_steady_allocation
-    from harness.run.call import bind, grad_mode
-    from implementations.native import native
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
     use_steady_allocation()
     torch.set_num_threads(1)
-    for direction in (Direction.FORWARD, Direction.BACKWARD):  # what torch initialises once
-        case = Case(implementation="native", shape=(2, 4), direction=direction)
-        with grad_mode(case):
-            bind(native.function, case, make_inputs(case).tensors)()
+    _warm_up()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -177,9 +182,25 @@ def serve_counts(connection: Connection, dump: str) -> None:
     # connection.poll, which allocates objects at each call
     while not select.select([connection], [], [], 0)[0]:
         pass
+    _warm_up()  # what callgrind translates here, no child translates again
     while (code := _forked(connection, dump)) != _CLOSED:
         if code:
             connection.send((REPLY, f"it {_how(code)}"))
+
+
+def _warm_up() -> None:
+    """Import what a count needs, and have torch initialise what it does once."""
+    import implementations
+    from harness.cases.inputs import make_inputs
+    from harness.run.call import bind, grad_mode
+
+    for module in ("harness.run.attempt", "harness.run.instructions"):  # where pickle finds _count
+        import_module(module)
+    for direction in (Direction.FORWARD, Direction.BACKWARD):
+        case = Case(implementation="native", shape=(8, 64), direction=direction)
+        tensors = pickle.loads(pickle.dumps(make_inputs(case).tensors))
+        with grad_mode(case):
+            bind(implementations.find(case.implementation).function, case, tensors)()
 
 
 def _forked(connection: Connection, dump: str) -> int:
@@ -189,9 +210,9 @@ def _forked(connection: Connection, dump: str) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
     try:
-        count_of, (case, timeout_s) = connection.recv()
+        count_of, (case, inputs, timeout_s) = connection.recv()
         signal.setitimer(signal.ITIMER_REAL, timeout_s)  # its signal ends the child
-        connection.send((REPLY, count_of(case, dump)))
+        connection.send((REPLY, count_of(case, pickle.loads(inputs), dump)))
         code = 0
     except EOFError:
         code = _CLOSED
@@ -221,9 +242,8 @@ def total_of(dump: str) -> int:
     return int(total[1])
 
 
-def _count(case: Case, dump: str) -> int | str:
+def _count(case: Case, tensors: Sequence[Tensor], dump: str) -> int | str:
     import implementations
-    from harness.cases.inputs import make_inputs
     from harness.run.attempt import FAILURES, failure_of
     from harness.run.call import bind, grad_mode
 
@@ -231,7 +251,7 @@ def _count(case: Case, dump: str) -> int | str:
     try:
         function = implementations.find(case.implementation).function
         with grad_mode(case):
-            call = bind(function, case, make_inputs(case).tensors)
+            call = bind(function, case, tensors)
             call()
             once = _instructions(call, 1, dumps)
             calls = min(max(_COUNTED // once, _FEWEST_CALLS), _MOST_CALLS)
