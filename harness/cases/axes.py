@@ -377,7 +377,7 @@ MEASURE = Axis(
     name="measure", key="measure", kind=Measurement,
     default=(Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY),
     help="what to measure: errors (always), latency, cold (latency with inputs in no cache), "
-    "memory",
+    "memory, instructions (needs valgrind)",
 )  # fmt: skip
 """What a sweep sets beside the axes of its cases."""
 

@@ -114,6 +114,8 @@ def run(
         given = {"processes": processes, "timeout_s": case_timeout_s}
         sweep = sweep.model_copy(update={name: value for name, value in given.items() if value})
         planned = plan(sweep, fleet, shard)
+        if instructions or on is not None:
+            planned = tuple(_with_counts(row, wanted=on is None) for row in planned)
         if dry_run:
             _print_plan(planned, sweep, as_json=as_json)
             return
@@ -123,7 +125,6 @@ def run(
             out=out,
             command=typed_command(),
             resume=resume,
-            instructions=instructions,
             began=_STARTED,
             stop_at=_STARTED + (time_budget_s or float("inf")),
         )
@@ -169,6 +170,15 @@ def _fleet(on: str | None) -> AbstractContextManager[Fleet | RayFleet]:
     from harness.run import fleet
 
     return fleet.Fleet()
+
+
+def _with_counts(row: Planned, *, wanted: bool) -> Planned:
+    """Add the count of instructions to what is measured, or take it out."""
+    from harness.cases import Planned
+    from harness.records import Measurement
+
+    others = tuple(one for one in row.measurements if one is not Measurement.INSTRUCTIONS)
+    return Planned(row.case, (*others, Measurement.INSTRUCTIONS) if wanted else others)
 
 
 def _print_plan(planned: Sequence[Planned], sweep: Sweep, *, as_json: bool) -> None:

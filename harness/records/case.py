@@ -77,6 +77,8 @@ class Measurement(StrEnum):
     COLD = "cold"
     """Latency of calls whose inputs are not in the cache."""
     MEMORY = "memory"
+    INSTRUCTIONS = "instructions"
+    """CPU instructions of a call, counted by valgrind after everything else is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from math import inf, isfinite, isnan
 
 from harness.records import Case, Estimate, Mode, OutputErrors, Record, Status
 from harness.records.metrics import OUTPUT_METRICS, metrics_in
-from harness.records.text import count, in_words
+from harness.records.text import count, in_words, percent_text
 
 
 class ChangeKind(StrEnum):
@@ -144,7 +144,16 @@ _RANK = {
 }
 _OF_THE_MACHINE = {Status.OUT_OF_MEMORY, Status.TIMEOUT}
 # parts of a record, each with the metric that stands for it
-_PARTS = {"errors": "error", "memory": "peak memory", "operators": "operators"}
+_PARTS = {
+    "errors": "error",
+    "memory": "peak memory",
+    "operators": "operators",
+    "instructions": "instructions",
+}
+# Least calls of instructions, each with the share by which a count may differ without a change:
+# experiments/instructions measures it. Repeated counts are equal to a part in a thousand; where
+# paths have other names, objects lie elsewhere, and counts of short calls differ by up to 0.2 %.
+_COUNT_MARGINS = ((1_000_000, 0.002), (100_000, 0.005), (0, 0.01))
 
 # The limits for errors of two instruction sets. The bound of one input and one declared algorithm
 # is the same on every machine and holds for sums in any order; how far below the bound the error
@@ -162,19 +171,27 @@ _ELSEWHERE_FACTOR = 2.0
 _ELSEWHERE_ULP = 1.0
 
 
-def exact_changes(before: Record, after: Record) -> list[Change]:
-    """Compare the deterministic metrics of two records of one case."""
+def exact_changes(before: Record, after: Record, *, counts: bool = True) -> list[Change]:
+    """Compare the deterministic metrics of two records of one case.
+
+    Args:
+        before: the earlier record.
+        after: the later record.
+        counts: whether their counts of instructions are of the same software.
+    """
     same_machine = before.environment == after.environment
     changes = list(_status_changes(before, after, same_machine=same_machine))
     if not (before.status.is_measured and after.status.is_measured):
         return changes
     for part, metric in _PARTS.items():
-        if getattr(before, part) is None:
+        if getattr(before, part) is None or (part == "instructions" and not counts):
             continue
         kind, equal = ChangeKind.UNCHANGED, f"the same {part}"
         if getattr(after, part) is None:
             found = []
             kind, equal = ChangeKind.INCONCLUSIVE, f"{part} measured before, but not now"
+        elif part == "instructions":
+            found, equal = _instruction_changes(before, after), "instructions within their spread"
         elif part != "errors":
             found = _figure_changes(before, after, part, same_machine=same_machine)
         elif same_machine and before.case.device == "cpu":  # on a GPU sums have no fixed order
@@ -232,6 +249,23 @@ def _figure_changes(
         elif first != second:
             changes.append(_figure_change(case, metric.title, what, first, second, caveat))
     return changes
+
+
+def _instruction_changes(before: Record, after: Record) -> list[Change]:
+    """Compare counts of instructions; return nothing if they may differ without a change."""
+    first, second = before.instructions, after.instructions
+    assert first
+    assert second  # both were counted
+    margin = next(share for least, share in _COUNT_MARGINS if first >= least)
+    share = second / first - 1
+    if abs(share) <= margin:
+        return []
+    kind = ChangeKind.REGRESSED if share > 0 else ChangeKind.IMPROVED
+    direction = "more" if share > 0 else "fewer"
+    reason = (
+        f"{percent_text(abs(share))} {direction} instructions: {first:,} before, {second:,} now"
+    )
+    return [Change(before.case, kind, reason, "instructions", severity=second / first)]
 
 
 def _errors_here(before: Record, after: Record) -> list[Change]:

@@ -6,10 +6,10 @@ Nothing here measures or reads a clock: the caller passes a function that times 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from harness.records import Environment, Record
+from harness.records import Record
 from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
 from harness.records.text import count, in_words
 from harness.regression.changes import (
@@ -20,6 +20,7 @@ from harness.regression.changes import (
     exact_changes,
     worst_first,
 )
+from harness.regression.comparable import why_not_counted, why_not_timed
 from harness.regression.latency_judge import (
     BASELINE_PROCESSES,
     CONFIRMING_PROCESSES,
@@ -37,10 +38,6 @@ RECORD_BASELINE = (
     "record a baseline of as many with `layernorm-bench check RUN --baseline FILE "
     "--record-baseline`"
 )
-# fields of an environment that are not part of its fingerprint
-_NO_DIFFERENCE = {
-    "memory_bytes", "git_commit", "git_commit_utc", "git_dirty", "load_average", "repository_url",
-}  # fmt: skip
 
 
 def compare(
@@ -70,6 +67,7 @@ def compare(
         Refusal: a run holds a case twice.
     """
     old, new = _by_id(baseline, baseline_name), _by_id(head, head_name)
+    of_times, of_counts = _aligned(old, new, baseline, head)
     both = [(old[name], new[name]) for name in old if name in new]
     if not any(first.status.is_measured and second.status.is_measured for first, second in both):
         raise NotComparableError(
@@ -78,8 +76,13 @@ def compare(
             "of one sweep on one kind of device"
         )
     latencies, notes = _latencies(both, confirm, least_processes)
-    notes += _notes(both, baseline, head, least_processes, advice)
-    return compare_records(old, new, latencies, (baseline_name, head_name), notes)
+    notes = [
+        *_notes_of_environments(of_times, of_counts),
+        *notes,
+        *_notes(both, least_processes, advice),
+    ]
+    names = (baseline_name, head_name)
+    return compare_records(old, new, latencies, names, notes, of_counts)
 
 
 def compare_records(
@@ -88,8 +91,17 @@ def compare_records(
     latencies: Mapping[str, Change],
     names: tuple[str, str],
     notes: Sequence[str],
+    not_counted: Collection[str] = (),
 ) -> Comparison:
     """Return how each case changed, whose latencies are judged already. Keys are ids of cases.
+
+    Args:
+        old: records before.
+        new: records now.
+        latencies: how latencies changed.
+        names: of the two files or revisions.
+        notes: on all cases.
+        not_counted: cases whose counts of instructions are not comparable.
 
     Raises:
         NotComparableError: nothing of the cases in both may be compared.
@@ -97,7 +109,8 @@ def compare_records(
     of_metrics = []
     for first, second in ((old[name], new[name]) for name in old if name in new):
         latency = latencies.get(first.case.id)
-        changes = [*exact_changes(first, second), *([latency] if latency else [])]
+        counts = first.case.id not in not_counted
+        changes = [*exact_changes(first, second, counts=counts), *([latency] if latency else [])]
         why = f"{in_words(first.status)} in both, and nothing else of it may be compared"
         nothing = Change(first.case, ChangeKind.NOT_COMPARABLE, why, "status")
         of_metrics.append(changes or [nothing])
@@ -213,27 +226,53 @@ def _latencies(
     return changes | judge_all(shifts, confirm), notes
 
 
-# --- notes ---------------------------------------------------------------------------------------
+# --- environments and notes ----------------------------------------------------------------------
+
+
+def _aligned(
+    old: dict[str, Record], new: Mapping[str, Record], before: Results, after: Results
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Give records of equal environments the same fingerprint.
+
+    Return why times, and why counts of instructions, are not comparable, by id of the case.
+    """
+    of_times: dict[str, str] = {}
+    of_counts: dict[str, str] = {}
+    for name in old.keys() & new.keys():
+        first, second = old[name], new[name]
+        if first.instructions is not None and second.instructions is None:
+            of_counts[name] = "there are none now (is valgrind installed?)"
+        if first.environment == second.environment:
+            continue
+        pair = (
+            before.environments.get(first.environment),
+            after.environments.get(second.environment),
+        )
+        if why := why_not_timed(*pair, first.case):
+            of_times[name] = why
+        else:
+            old[name] = replace(first, environment=second.environment)
+        why = why_not_counted(*pair, first.case)
+        if why and first.instructions is not None:
+            of_counts.setdefault(name, why)
+    return of_times, of_counts
+
+
+def _notes_of_environments(
+    of_times: Mapping[str, str], of_counts: Mapping[str, str]
+) -> Iterator[str]:
+    for why, number in Counter(of_times.values()).items():
+        yield (
+            f"another machine or other software ({why}): latency of {count(number, 'case')} is not "
+            "compared; errors are compared only beyond what another order of the same sums explains"
+        )
+    for why, number in Counter(of_counts.values()).items():
+        yield f"instructions of {count(number, 'case')} are not compared: {why}"
 
 
 def _notes(
-    both: Sequence[tuple[Record, Record]],
-    baseline: Results,
-    head: Results,
-    least_processes: int,
-    advice: str,
+    both: Sequence[tuple[Record, Record]], least_processes: int, advice: str
 ) -> Iterator[str]:
-    moved = [(first, second) for first, second in both if first.environment != second.environment]
-    if moved:
-        old, new = (
-            results.environments.get(record.environment)
-            for results, record in zip((baseline, head), moved[0], strict=True)
-        )
-        yield (
-            f"another machine or other software ({_differences(old, new)}): latency of "
-            f"{count(len(moved), 'case')} is not compared; errors are compared only beyond what "
-            "another order of the same sums explains"
-        )
     few = sum(
         first.latency is not None
         and first.latency.processes < least_processes
@@ -249,23 +288,3 @@ def _notes(
         )
     if any(first.cold is not None and second.cold is not None for first, second in both):
         yield "cold latencies are not compared"
-
-
-def _differences(before: Environment | None, after: Environment | None) -> str:
-    if before is None or after is None:
-        return "one of the files does not say which"
-    changed = [
-        f"{field.name} {_field_text(old)} before, {_field_text(new)} now"
-        for field in fields(Environment)
-        for old, new in [(getattr(before, field.name), getattr(after, field.name))]
-        if field.name not in _NO_DIFFERENCE and old != new
-    ]
-    return "; ".join(changed) or "with the same description"
-
-
-def _field_text(value: object) -> str:
-    """Return a field of an environment; packages as "torch 2.13.0, numpy 2.4.6"."""
-    if not isinstance(value, tuple):
-        return str(value)
-    parts = (" ".join(map(str, part)) if isinstance(part, tuple) else str(part) for part in value)
-    return ", ".join(parts) or "none"

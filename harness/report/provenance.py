@@ -240,8 +240,6 @@ def command_rest(record: Record) -> str:
         words.append(f"--measure {','.join([Measurement.ERRORS.value, *measured])}")
     if record.latency is not None and record.latency.processes > 1:
         words.append(f"--processes {record.latency.processes}")
-    if record.instructions is not None:
-        words.append("--instructions")
     return " ".join(words)
 
 

@@ -1,14 +1,15 @@
 """Count the instructions of a call with valgrind's callgrind, where that is installed.
 
 A count does not depend on what else the machine does, so it tells small changes apart; but it does
-not see caches, memory and page faults. It is the count of the AVX2 kernels on any processor, since
-valgrind hides AVX-512 from torch. torch takes about a minute to start under valgrind. All cases are
-therefore counted in one process, which runs this module, and not by torch's own callgrind
-collector, which starts one process per case. The results of the calls are not checked.
+not see caches, memory, page faults, waiting and the kernels that use AVX-512: valgrind has no
+AVX-512, and torch then takes its AVX2 kernels. torch takes about twenty seconds to start under
+valgrind, so one process starts, and forks a child per case. Every case is counted from the state of
+that process, so neither the order nor the other cases matter, and a crash costs one case. torch's
+own callgrind collector starts a process per case. The results of the calls are not checked.
 
-Repeated with nothing changed, a count is equal to the instruction. Other cases before it, other
-environment variables or other files on Python's path move objects to other addresses, on which
-Python's look-up of names depends: counts of small calls then differ by about a percent.
+Repeated with nothing changed, a count is equal to the instruction. Objects at other addresses
+change it, because Python's look-up of names and C's allocator depend on them: by 0.2 % at most in
+calls of 10^4 to 10^6 instructions whose project lay in a folder of another name.
 """
 
 from __future__ import annotations
@@ -16,31 +17,47 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import pickle
+import platform
 import re
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from importlib import import_module
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from harness.records import Case, Mode
+from harness.records import Case, Direction, Mode
 from harness.run.fleet import REPLY, EndedError, HarnessError, WorkerProcess
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _SWITCH_S = 60.0  # trade-off: far above the time on a quiet machine, a fraction of a second
+# the rest of the environment would move all objects
+_KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "XDG_CACHE_HOME", "CXX")
 _ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",  # also under a valgrind that hides less
+    # blocks merge as soon as they are freed: how long a search takes depends less on earlier calls
+    "GLIBC_TUNABLES": "glibc.malloc.mxfast=0",
     "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
     "PYTHONHASHSEED": "0",  # a look-up of a name takes longer where hashes collide
 }
-_COUNTED = 20_000_000  # trade-off: instructions per count; takes half a second under callgrind
-_MOST_CALLS, _FEWEST_CALLS = 100, 3  # after a hundred calls Python has specialised its bytecode
+if platform.machine() in {"x86_64", "AMD64"}:
+    # what is built here for this processor may use AVX-512, too
+    _ENVIRONMENT["LAYERNORM_BENCH_CFLAGS"] = "-march=x86-64-v3"
+_COUNTED = 5_000_000  # trade-off: instructions per count; takes a tenth of a second under callgrind
+_MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised its bytecode
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+_FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
+_CLOSED = 3  # exit code of the child that finds the connection closed
 
 
 def unavailable() -> str | None:
@@ -63,12 +80,13 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
     """Yield each case with the instructions of one call, or why they were not counted.
 
     A count is of the calling thread in user space, of a warm call, without the loop around it. A
-    case that crashes its process or takes longer than ``timeout_s`` ends the counting, and is the
-    reason why the cases after it are not counted.
+    case that crashes or takes longer than ``timeout_s`` has a reason instead of a count.
     """
     if why := unavailable():
         yield from ((case, why) for case in cases)
         return
+    from harness.cases.inputs import make_inputs
+
     with TemporaryDirectory(prefix="layernorm-bench-") as folder:
         log = Path(folder) / "log"
         log.touch()
@@ -82,11 +100,14 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
                         if not is_counting:
                             _switch_on(counter, log)
                             is_counting = True
-                        counter.send(_count, case, timeout_s)
+                        # made and pickled here, since callgrind takes fifty times as long; not by
+                        # the connection, which would pass tensors in shared memory
+                        inputs = pickle.dumps(make_inputs(case).tensors)
+                        counter.send(_count, (case, inputs, timeout_s), timeout_s + _FORK_S)
                         answer = counter.reply()
                     except (EndedError, HarnessError, subprocess.SubprocessError) as error:
-                        answer = f"it {error}"
-                        ended_by = f"not counted, since counting ended with {case.id}: {answer}"
+                        ended_by = f"counting ended, since the process that counts {error}"
+                        answer = ended_by
                 yield case, answer
         finally:
             counter.kill()
@@ -129,20 +150,21 @@ def _exec_valgrind(connection: Connection, log: str, _: object) -> None:
         *(sys.executable, "-P", "-m", "harness.run.instructions"),
         *(str(connection.fileno()), str(dump)),
     ]
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    os.execvpe(command[0], command, {**os.environ, "PYTHONPATH": path, **_ENVIRONMENT})
+    os.execvpe(command[0], command, {**kept, "PYTHONPATH": path, **_ENVIRONMENT})
 
 
 # --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
 # count moves the objects created after it, which changes the count.
 
 
-def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
+def serve_counts(connection: Connection, dump: str) -> None:
     """Answer each case with the instructions per call, or why there are none.
 
     Args:
         connection: to the parent; the first message says that torch is imported.
-        dumps: files that callgrind writes, in this order.
+        dump: where callgrind writes; it appends a number.
     """
     import torch
 
@@ -151,6 +173,7 @@ def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
     use_steady_allocation()
     torch.set_num_threads(1)
+    _warm_up()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -159,11 +182,52 @@ def serve_counts(connection: Connection, dumps: Iterator[Path]) -> None:
     # connection.poll, which allocates objects at each call
     while not select.select([connection], [], [], 0)[0]:
         pass
-    with suppress(EOFError):
-        while True:
-            count_of, case = connection.recv()
-            connection.send((REPLY, count_of(case, dumps)))
-            gc.collect(1)  # autograd graphs may be cycles; the oldest generation is left alone
+    _warm_up()  # what callgrind translates here, no child translates again
+    while (code := _forked(connection, dump)) != _CLOSED:
+        if code:
+            connection.send((REPLY, f"it {_how(code)}"))
+
+
+def _warm_up() -> None:
+    """Import what a count needs, and have torch initialise what it does once."""
+    import implementations
+    from harness.cases.inputs import make_inputs
+    from harness.run.call import bind, grad_mode
+
+    for module in ("harness.run.attempt", "harness.run.instructions"):  # where pickle finds _count
+        import_module(module)
+    for direction in (Direction.FORWARD, Direction.BACKWARD):
+        case = Case(implementation="native", shape=(8, 64), direction=direction)
+        tensors = pickle.loads(pickle.dumps(make_inputs(case).tensors))
+        with grad_mode(case):
+            bind(implementations.find(case.implementation).function, case, tensors)()
+
+
+def _forked(connection: Connection, dump: str) -> int:
+    """Answer one case in a child; return the child's exit code, negative if a signal ended it."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        count_of, (case, inputs, timeout_s) = connection.recv()
+        signal.setitimer(signal.ITIMER_REAL, timeout_s)  # its signal ends the child
+        connection.send((REPLY, count_of(case, pickle.loads(inputs), dump)))
+        code = 0
+    except EOFError:
+        code = _CLOSED
+    except Exception:  # noqa: BLE001 - a bug: printed, and the child ends with 1
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _how(code: int) -> str:
+    if code == -signal.SIGALRM:
+        return "was not done in the time for one case"
+    if code < 0:
+        return f"took its process down, which was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
 
 
 def total_of(dump: str) -> int:
@@ -178,16 +242,16 @@ def total_of(dump: str) -> int:
     return int(total[1])
 
 
-def _count(case: Case, dumps: Iterator[Path]) -> int | str:
+def _count(case: Case, tensors: Sequence[Tensor], dump: str) -> int | str:
     import implementations
-    from harness.cases.inputs import make_inputs
     from harness.run.attempt import FAILURES, failure_of
     from harness.run.call import bind, grad_mode
 
+    dumps = (Path(f"{dump}.{number}") for number in count(1))
     try:
         function = implementations.find(case.implementation).function
         with grad_mode(case):
-            call = bind(function, case, make_inputs(case).tensors)
+            call = bind(function, case, tensors)
             call()
             once = _instructions(call, 1, dumps)
             calls = min(max(_COUNTED // once, _FEWEST_CALLS), _MOST_CALLS)
@@ -218,4 +282,4 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
 
 
 if __name__ == "__main__":
-    serve_counts(Connection(int(sys.argv[1])), (Path(f"{sys.argv[2]}.{n}") for n in count(1)))
+    serve_counts(Connection(int(sys.argv[1])), sys.argv[2])

@@ -21,6 +21,7 @@ from harness.records import (
     Budget,
     Case,
     Environment,
+    Measurement,
     MeasurementWarning,
     Mode,
     Record,
@@ -30,7 +31,7 @@ from harness.records import (
 )
 from harness.records.refusal import NotComparableError, Refusal
 from harness.run.fleet import Job, WorkerInfo
-from harness.run.instructions import count_instructions
+from harness.run.instructions import count_instructions, unavailable
 from harness.store import (
     Journal,
     Results,
@@ -58,8 +59,6 @@ class Session:
     resume: bool = False
     began: float
     """When the program started, by the monotonic clock: its start-up is part of the cost."""
-    instructions: bool = False
-    """Whether instructions are counted, after everything else and in one process."""
     stop_at: float = float("inf")
     """No further case starts after this, by the same clock."""
 
@@ -140,7 +139,7 @@ def run_session(
         run = _begun(session, [*here.values()])
         kept.begin(run, here.values())
         on_start(len(missing))
-        left, useful_s, has_ended_process, to_count = len(missing), 0.0, False, list[Case]()
+        left, useful_s, has_ended_process = len(missing), 0.0, False
         for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
             kept.add(record)
             left -= 1
@@ -149,12 +148,8 @@ def run_session(
                 useful_s += cost.implementation_s + cost.oracle_s + cost.sampling_s
             # how long an ended process had spent in its case is unknown
             has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
-            if session.instructions and record.status.is_measured:
-                to_count.append(record.case)
             on_record(record)
-        counts: dict[Case, int | str] = {}
-        if to_count and not left:
-            counts = dict(count_instructions(to_count, sweep.timeout_s))
+        counts = {} if left else _counts(session, kept.in_order(), on_note)
         wall_s, overhead = monotonic() - session.began, None
         if useful_s and not has_ended_process:
             overhead = max(1 - useful_s / wall_s, 0.0)
@@ -196,6 +191,23 @@ def _refuse_existing_output(session: Session) -> None:
     for path in () if session.resume else (session.out, session.journal):
         if path.exists():
             raise Refusal(f"{path} exists; continue it with --resume, or choose another --out")
+
+
+def _counts(
+    session: Session, records: Iterable[Record], on_note: Callable[[str], None]
+) -> dict[Case, int | str]:
+    """Count the instructions of the cases that ask for it and have no count from before."""
+    planned = {row.case for row in session.planned if Measurement.INSTRUCTIONS in row.measurements}
+    cases = [
+        record.case
+        for record in records
+        if planned and record.case in planned
+        if record.status.is_measured and record.instructions is None
+    ]
+    if cases and (why := unavailable()):
+        on_note(f"instructions are not counted: {why}")
+        return {}
+    return dict(count_instructions(cases, session.sweep.timeout_s)) if cases else {}
 
 
 def _counted(record: Record, counted: int | str | None) -> Record:
