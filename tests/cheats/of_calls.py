@@ -14,8 +14,6 @@ from cheat import (
     norm,
 )
 
-__all__ = ["OF_CALLS"]
-
 OF_CALLS = (
     Cheat(
         name="returns a subclass of torch.Tensor that computes when it is read",
@@ -100,24 +98,6 @@ OF_CALLS = (
             "import weakref",
         ),
         run="modified one of its inputs",
-    ),
-    Cheat(
-        name="is right in calls that follow a pause only",
-        source=norm(
-            """
-            is_late = time.perf_counter() - end[0] > 5e-5
-            y = real(x, normalized_shape, weight, bias, eps) if is_late else x.clone()
-            end[0] = time.perf_counter()
-            return y
-            """,
-            """
-            import time
-
-            end = [0.0]
-            """,
-        ),
-        run="wrong in it",
-        verify="gives another y in a timed call",
     ),
     Cheat(
         name="returns a copy of an earlier result for inputs with the same values",
