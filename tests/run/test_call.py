@@ -44,14 +44,11 @@ def raising(error: BaseException) -> Callable[..., Any]:
 # --- a contract that is kept ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("affine", Affine)
-def test_parameters_are_passed_under_their_own_names_and_a_forward_returns_only_y(
-    affine: Affine,
-) -> None:
-    case = replace(FORWARD, affine=affine, eps=0.25)
+def test_a_forward_returns_only_y() -> None:
+    case = replace(FORWARD, affine=Affine.BIAS, eps=0.25)
     inputs = make_inputs(case)
     outputs = run_once(good, case, inputs)
-    assert torch.equal(outputs.y, good(inputs.x, (6,), inputs.weight, inputs.bias, 0.25))
+    assert torch.equal(outputs.y, good(inputs.x, (6,), None, inputs.bias, 0.25))
     assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
 
 
@@ -76,20 +73,11 @@ def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
 # --- a contract that is broken -------------------------------------------------------------------
 
 
-def modifying(place: int, change: Callable[[Tensor], object]) -> Callable[..., Tensor]:
-    """Return an implementation that changes one of its arguments after its work."""
-
-    def function(*arguments: Any) -> Tensor:
-        x, shape, weight, bias, eps = arguments
-        y = good(x.clone(), shape, weight.clone(), bias.clone(), eps)
-        change(arguments[place].detach())
-        return y
-
-    return function
-
-
-def negate_zeros(tensor: Tensor) -> None:
-    tensor.copy_(torch.where(tensor == 0, -tensor, tensor))
+def negates_zeros_of_x(x: Tensor, *others: Any) -> Tensor:
+    y = good(x.clone(), *others)
+    with torch.no_grad():
+        x.copy_(torch.where(x == 0, -x, x))
+    return y
 
 
 @every_direction
@@ -100,8 +88,7 @@ def negate_zeros(tensor: Tensor) -> None:
         (changed(Tensor.double), "y has dtype torch.float64, expected torch.float32"),
         (changed(lambda y: y.to("meta")), "y has device meta, expected cpu"),
         (changed(lambda y: (y, y)), "y is of type tuple, expected torch.Tensor itself"),
-        (modifying(0, negate_zeros), "modified one of its inputs"),
-        (modifying(3, Tensor.zero_), "modified one of its inputs"),
+        (negates_zeros_of_x, "modified one of its inputs"),
     ],
 )
 def test_a_call_that_breaks_the_contract_is_named(
@@ -139,6 +126,9 @@ def test_a_missing_gradient_is_named(case: Case, function: Any, words: str) -> N
 # --- exceptions of an implementation become a status and one line; others pass through -----------
 
 
+NO_MEMORY = "CPUAllocator: can't allocate memory"
+
+
 def failing_backward(*arguments: Any) -> Tensor:
     y, error = good(*arguments), UnsupportedError("no gradient here")
     if not y.requires_grad:
@@ -153,10 +143,7 @@ def failing_backward(*arguments: Any) -> Tensor:
     [
         (failing_backward, Status.UNSUPPORTED, "no gradient here"),
         (raising(torch.OutOfMemoryError("3 GiB")), Status.OUT_OF_MEMORY, "3 GiB"),
-        (
-            raising(RuntimeError("CPUAllocator: can't allocate memory")),
-            *(Status.OUT_OF_MEMORY, "CPUAllocator: can't allocate memory"),
-        ),
+        (raising(RuntimeError(NO_MEMORY)), Status.OUT_OF_MEMORY, NO_MEMORY),
         (raising(ValueError("\n\n  shapes\nmore")), Status.ERROR, "ValueError: shapes"),
     ],
 )

@@ -61,7 +61,6 @@ def kinds(found: Record) -> list[WarningKind]:
     [
         (timed(*AGREE), 5),
         (timed(*DISAGREE), 7),
-        (timed(*DISAGREE, field="cold"), 7),
         ([record()] * 7, 1),
     ],
 )
@@ -93,9 +92,7 @@ def test_estimates_are_across_processes_and_a_wide_interval_has_a_warning(field:
     assert found.reference_ratio.low == pytest.approx(expected.low)
     assert found.per_call_s.value == pytest.approx(2.2e-6)
     assert (found.processes, found.converged) == (3, False)
-    (warning,) = record.warnings
-    assert warning.kind is WarningKind.NOT_CONVERGED
-    assert "3 processes" in warning.advice
+    assert kinds(record) == [WarningKind.NOT_CONVERGED]
 
 
 @pytest.mark.parametrize(
@@ -114,15 +111,13 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
     assert latency_in(found).is_valid is is_valid
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize(
     ("better", "worse"),
     [(Status.OUT_OF_GUARANTEE, Status.WRONG), (Status.WRONG, Status.CRASHED)],
 )
-def test_the_worst_status_of_any_process_decides(better: Status, worse: Status, place: int) -> None:
-    records = [record(better)] * 3
-    records[place] = record(worse, reason="what happened")
-    assert merged(records, BUDGET) is records[place]
+def test_the_worst_status_of_any_process_decides(better: Status, worse: Status) -> None:
+    first, second = record(better), record(worse, reason="what happened")
+    assert merged([first, second, first], BUDGET) is second
 
 
 @pytest.mark.parametrize(
@@ -162,18 +157,9 @@ def jobs(*measured: tuple[Case, str]) -> list[Job]:
     return missing_jobs(planned, Budget(), NODES, measured)
 
 
-@pytest.mark.parametrize(
-    ("measured", "left"),
-    [
-        ([], [(case, None) for case in CASES]),
-        # a scenario that was begun is continued in its environment
-        ([(CASES[0], OTHER)], list(zip(CASES[1:], (OTHER, None, None), strict=True))),
-    ],
-)
-def test_each_case_runs_once(
-    measured: list[tuple[Case, str]], left: list[tuple[Case, str | None]]
-) -> None:
-    assert [(job.case, job.environment) for job in jobs(*measured)] == left
+def test_a_scenario_that_was_begun_is_continued_in_its_environment() -> None:
+    left = [*zip(CASES[1:], (OTHER, None, None), strict=True)]
+    assert [(job.case, job.environment) for job in jobs((CASES[0], OTHER))] == left
 
 
 def test_the_cases_of_a_scenario_go_to_one_environment() -> None:

@@ -81,7 +81,7 @@ def test_the_line_between_right_inaccurate_and_wrong(
 
 def test_a_plain_running_sum_is_inaccurate(monkeypatch: pytest.MonkeyPatch) -> None:
     # on all small cases: running sums exceed the bound of trees in few of them
-    use_small_catalogue(monkeypatch, largest=4100, one_in=1, contract=False)
+    use_small_catalogue(monkeypatch, largest=4100, one_in=1, contract=False, source=False)
     plain = running_sums.two_passes
     verdict = verify(plain, quick=True, dtypes=("float32",), fail_fast=True)
     assert verdict.outcome is Outcome.INACCURATE
@@ -96,7 +96,7 @@ RECENTRED = next(right for right in RIGHT if right.name == "recentred")
 
 
 def grade(function: Any, monkeypatch: pytest.MonkeyPatch, dtype: str = "float32") -> Grade:
-    use_small_catalogue(monkeypatch, largest=4, one_in=20, contract=False)
+    use_small_catalogue(monkeypatch, largest=4, one_in=20, contract=False, source=False)
     return verify(function, quick=True, dtypes=(dtype,)).grades[0]
 
 

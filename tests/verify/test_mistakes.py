@@ -21,8 +21,8 @@ OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try few cases, and no contract checks."""
-    use_small_catalogue(monkeypatch, largest=1100, one_in=8, contract=False)
+    """Try few cases alone."""
+    use_small_catalogue(monkeypatch, largest=1100, one_in=4, contract=False, source=False)
 
 
 def verdict_of(target: Any, **options: Any) -> Verdict:
@@ -71,7 +71,7 @@ def wrong_from_130(x: Tensor, *arguments: Any) -> Tensor:
 
 
 def test_the_verdict_names_where_outputs_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_catalogue(monkeypatch, largest=1000, contract=False)
+    use_small_catalogue(monkeypatch, largest=1000, contract=False, source=False)
     (found,) = causes_of(verdict_of(wrong_from_130, normalized_dims=1), "trigger")
     assert found.text == "dx wrong where N >= 130"
 

@@ -28,8 +28,8 @@ from implementations import Implementation, adopt
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try few small cases, and no contract checks."""
-    use_small_catalogue(monkeypatch, largest=300, one_in=10, contract=False)
+    """Try few small cases alone."""
+    use_small_catalogue(monkeypatch, largest=300, one_in=10, contract=False, source=False)
 
 
 # --- the self-test; `verify --self-test` asks for all of them, in every dtype --------------------
@@ -50,7 +50,7 @@ def test_a_mistake_of_each_kind_is_found(name: str, dtype: str) -> None:
 def test_a_right_one_written_in_an_unusual_way_has_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=3000, one_in=6)
+    use_small_catalogue(monkeypatch, largest=3000, one_in=6, source=False)
     right = next(right for right in RIGHT if right.name == "batch_norm_of_rows")
     verdict = verify(right, quick=True, dtypes=("bfloat16",), fail_fast=True)
     assert verdict.passed

@@ -41,7 +41,7 @@ class Right:
     remarks: tuple[RemarkKind, ...] = ()
     init: Mapping[str, object] = field(default_factory=dict)
     in_full: bool = False
-    """Whether the contract checks are run too."""
+    """Whether the contract checks are run and the source is read, too."""
 
 
 CHANNELS_FIRST = {"data_format": "channels_first"}
@@ -80,7 +80,8 @@ RIGHT = (
 def test_a_true_layer_norm_passes_within_its_scope(
     right: Right, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=4100, one_in=10, contract=right.in_full)
+    full = right.in_full
+    use_small_catalogue(monkeypatch, largest=4100, one_in=10, contract=full, source=full)
     verdict = verify(right.target, quick=True, dtypes=("float32",), fail_fast=True, init=right.init)
     assert [own.text for own in (*verdict.failures, *verdict.violations)] == []
     assert verdict.outcome is Outcome.RIGHT
@@ -109,7 +110,7 @@ def test_a_true_layer_norm_passes_within_its_scope(
 def test_another_normalisation_is_named(
     target: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=1100, one_in=6, contract=False)
+    use_small_catalogue(monkeypatch, largest=1100, one_in=6, contract=False, source=False)
     verdict = verify(target, quick=True, dtypes=("float32",), fail_fast=True)
     assert verdict.outcome is Outcome.WRONG
     assert verdict.instead == name
