@@ -94,6 +94,6 @@ def test_the_last_of_several_values_is_completed(start: str, completed: set[str]
     assert {item.value for item in items} == completed
 
 
-@pytest.mark.parametrize(("text", "time_s"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
-def test_a_duration_is_in_seconds(text: str, time_s: float) -> None:
-    assert typed("run", "--time-budget", text)["time_budget_s"] == time_s
+def test_a_duration_is_in_seconds() -> None:
+    found = [typed("run", "--time-budget", text)["time_budget_s"] for text in ("90s", "1.5h")]
+    assert found == [90, 5400]

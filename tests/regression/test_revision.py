@@ -35,12 +35,10 @@ def test_the_files_of_a_revision_have_the_same_relative_paths(repository: Reposi
     repository.commit()
     with checked_out(repository.path, "branch/of-mine") as found:
         assert found.commit == first
-        there = found.path_of(repository.path / "ln.py")
-        assert there is not None
-        assert there.read_text() == "old"
+        assert found.path_of(repository.path / "ln.py") == found.folder / "ln.py"
+        assert (found.folder / "ln.py").read_text() == "old"
         assert (found.folder / "deep/er/x.py").read_text() == "also old"
         assert not (found.folder / "only_now.py").exists()
-    assert (repository.path / "ln.py").read_text() == "new"
 
 
 def test_a_checkout_inside_a_hook_runs_no_hook_and_leaves_nothing_behind(
@@ -59,25 +57,20 @@ def test_a_checkout_inside_a_hook_runs_no_hook_and_leaves_nothing_behind(
     assert sorted(repository.path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("revision", ["gone", "HEAD^{tree}", "--help", ""])
+@pytest.mark.parametrize("revision", ["gone", "HEAD^{tree}", "--help"])
 def test_a_revision_that_is_not_a_commit_is_refused(repository: Repository, revision: str) -> None:
-    with (
-        pytest.raises(Refusal, match="has no such commit"),
-        checked_out(repository.path, revision),
-    ):
-        pytest.fail("it was had")
+    with pytest.raises(Refusal, match="has no such commit"):
+        checked_out(repository.path, revision).__enter__()
 
 
 def test_a_file_that_git_does_not_keep_has_no_revision(
     repository: Repository, tmp_path: Path
 ) -> None:
     repository.write({".gitignore": "venv/\n", "venv/ln.py": ""})
-    for file, why in (
-        (tmp_path / "ln.py", r"ln.py is in no git repository \(.*not a git repo"),
-        (repository.path / "venv/ln.py", "git ignores it"),
-    ):
-        with pytest.raises(Refusal, match=why):
-            repository_of(file, "ln.py:f")
+    with pytest.raises(Refusal, match=r"ln.py is in no git repository \(.*not a git repo"):
+        repository_of(tmp_path / "ln.py", "ln.py:f")
+    with pytest.raises(Refusal, match="git ignores it"):
+        repository_of(repository.path / "venv/ln.py", "ln.py:f")
 
 
 def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
