@@ -119,14 +119,11 @@ OF_CALLS = (
         name="returns zeros while the timer of the harness is among its callers",
         source=norm(
             """
-            frame = sys._getframe()
-            while frame is not None:
-                if frame.f_code.co_name == "time" and "measure" in frame.f_code.co_filename:
-                    return torch.zeros_like(x)
-                frame = frame.f_back
-            return real(x, normalized_shape, weight, bias, eps)
+            names = [(frame.function, "measure" in frame.filename) for frame in inspect.stack(0)]
+            y = real(x, normalized_shape, weight, bias, eps)
+            return torch.zeros_like(x) if ("time", True) in names else y
             """,
-            "import sys",
+            "import inspect",
         ),
         run="wrong in it",
         verify="reads the frames of its callers",
@@ -150,14 +147,7 @@ OF_CALLS = (
     ),
     Cheat(
         name="keeps results in files",
-        source=norm(
-            """
-            path = pathlib.Path(tempfile.gettempdir()) / f"layernorm_{os.getpid()}"
-            path.write_bytes(b"result")
-            return real(x, normalized_shape, weight, bias, eps)
-            """,
-            "import os, pathlib, tempfile",
-        ),
+        source=norm(f"open(os.devnull, 'wb').close()\n{RIGHT}", "import os"),
         run="opens a file",
     ),
     Cheat(

@@ -118,11 +118,6 @@ OF_SURROUNDINGS = (
         run="leaves torch's function and dispatch modes at 1",
     ),
     Cheat(
-        name="changes the default dtype",
-        source=patched("torch.set_default_dtype(torch.float64)"),
-        run="leaves the default dtype at torch.float64",
-    ),
-    Cheat(
         name="raises the number of threads during its calls",
         source=norm(
             """

@@ -99,13 +99,6 @@ def test_a_path_is_relative_to_the_current_folder_and_a_new_function_passes(
 # --- refusals ------------------------------------------------------------------------------------
 
 
-def test_functions_of_two_repositories_are_refused(repository: Repository, tmp_path: Path) -> None:
-    other = Repository.at(tmp_path / "other", {"ln.py": LAYER_NORM})
-    line = refused(2, TARGET, f"{other.path}/ln.py:layer_norm")
-    assert str(repository.path) in line
-    assert str(other.path) in line
-
-
 def test_a_file_that_cannot_be_imported_is_refused(repository: Repository) -> None:
     repository.change("kernels/ln.py", "import torch", "import torch, gone_for_good")
     assert refused(2, TARGET).startswith("-i: ")

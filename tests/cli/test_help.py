@@ -61,14 +61,6 @@ def test_every_name_of_every_kind_is_listed_with_a_description() -> None:
     assert "gpt2_xl" in names["workloads"]
 
 
-def test_names_and_descriptions_are_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    presets = {"ci": "what a CI job runs", "conditioning": "errors"}
-    fake = {"presets": lambda: presets, "devices": lambda: {"cpu": "available"}}
-    monkeypatch.setattr("harness.cli.list.CATALOGUE", fake)
-    texts = [call("list", kind).stdout for kind in ("all", "presets")]
-    assert_golden("\n".join(texts), GOLDEN / "list.txt")
-
-
 # --- what can be typed ---------------------------------------------------------------------------
 
 

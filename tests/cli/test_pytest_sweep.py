@@ -161,18 +161,6 @@ def test_cases_are_selected_by_node_id_and_k_like_any_test(tmp_path: Path) -> No
     assert "1 passed, 2 deselected" in done.stdout  # of them one of another file
 
 
-def test_the_option_in_an_ini_file_adds_the_cases_to_other_tests(tmp_path: Path) -> None:
-    (tmp_path / "one.toml").write_text(
-        '[[grids]]\nimplementations = ["native"]\nshapes = ["4x8"]\n'
-    )
-    ini = ("-o", "addopts=--layernorm-sweep=one.toml")
-    done = pytest_in(tmp_path, *ini, "--collect-only", "-q")
-    assert done.stdout.splitlines()[:2] == [
-        "test_others.py::test_other",
-        "one.toml::native/forward/4x8/float32/normal",
-    ]
-
-
 def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path) -> None:
     assert "1 passed" in pytest_in(tmp_path).stdout
 

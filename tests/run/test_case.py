@@ -1,4 +1,4 @@
-"""A case is run to its record: how it ends, what is measured, and results that are cached."""
+"""A case is run to its record: calls, how it ends, what is measured, and cached results."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from harness.cases import LAYOUTS, make_inputs
 from harness.measure import CpuDevice, Sampler, compiler
 from harness.records import (
+    Affine,
     Allocation,
     Cache,
     Case,
@@ -36,7 +37,18 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.run import CaseRunner, ExactResults, Timed, reuse, time_case
+from harness.run import (
+    CaseRunner,
+    ContractViolationError,
+    ExactResults,
+    ImplementationError,
+    Timed,
+    bind,
+    grad_mode,
+    reuse,
+    run_once,
+    time_case,
+)
 from implementations import UnsupportedError
 
 ALL_OF_IT = {"errors", "latency", "cold", "memory"}
@@ -408,3 +420,124 @@ def test_calls_that_take_longer_with_new_values_reuse_results(
     assert (said or "").endswith("a call takes 1.3 times as long") is is_reuse
     assert (said is None) is not is_reuse
     assert len(device.sampled) == calls
+
+
+# --- one call, whose contract is kept ------------------------------------------------------------
+
+TRAINING = replace(CASE, direction=Direction.FORWARD_BACKWARD)
+every_direction = pytest.mark.parametrize("case", [CASE, BACKWARD, TRAINING])
+with_gradients = pytest.mark.parametrize("case", [BACKWARD, TRAINING])
+
+
+def test_a_forward_returns_only_y() -> None:
+    case = replace(CASE, affine=Affine.BIAS, eps=0.25)
+    inputs = make_inputs(case)
+    outputs = run_once(good, case, inputs)
+    assert torch.equal(outputs.y, good(inputs.x, (32,), None, inputs.bias, 0.25))
+    assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
+
+
+@with_gradients
+@pytest.mark.parametrize("affine", Affine)
+def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
+    case: Case, affine: Affine
+) -> None:
+    case = replace(case, affine=affine)
+    inputs = make_inputs(case)
+    outputs = run_once(good, case, inputs)
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs.tensors[:-1]]
+    names = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
+    y = good(leaves[0], (32,), **dict(zip(names, leaves[1:], strict=True)))
+    found = [outputs.dx, *(getattr(outputs, f"d{name}") for name in names)]
+    assert all(map(torch.equal, found, torch.autograd.grad(y, leaves, inputs.dy)))
+    assert (outputs.dweight is None) == ("weight" not in names)
+    assert (outputs.dbias is None) == ("bias" not in names)
+    assert not outputs.y.requires_grad
+
+
+# --- a contract that is broken -------------------------------------------------------------------
+
+
+def negates_zeros_of_x(x: Tensor, *others: Any) -> Tensor:
+    y = good(x.clone(), *others)
+    with torch.no_grad():
+        x.copy_(torch.where(x == 0, -x, x))
+    return y
+
+
+@every_direction
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (changed(lambda y: y[None]), "y has shape [1, 16, 32], expected [16, 32]"),
+        (changed(Tensor.double), "y has dtype torch.float64, expected torch.float32"),
+        (changed(lambda y: y.to("meta")), "y has device meta, expected cpu"),
+        (changed(lambda y: (y, y)), "y is of type tuple, expected torch.Tensor itself"),
+        (negates_zeros_of_x, "modified one of its inputs"),
+    ],
+)
+def test_a_call_that_breaks_the_contract_is_named(
+    case: Case, function: Callable[..., Any], words: str
+) -> None:
+    inputs = make_inputs(case)
+    inputs.x[0, 0] = 0
+    with pytest.raises(ContractViolationError) as found:
+        run_once(function, case, inputs)
+    assert str(found.value) == words
+
+
+def detaching(place: int) -> Callable[..., Tensor]:
+    def function(*arguments: Any) -> Tensor:
+        return good(*arguments[:place], arguments[place].detach(), *arguments[place + 1 :])
+
+    return function
+
+
+@with_gradients
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (changed(Tensor.detach), "returned a y without gradient"),
+        (detaching(0), "dx is None"),
+        (detaching(2), "dweight is None"),
+        (detaching(3), "dbias is None"),
+    ],
+)
+def test_a_missing_gradient_is_named(case: Case, function: Any, words: str) -> None:
+    with pytest.raises(ContractViolationError, match=words):
+        run_once(function, case, make_inputs(case))
+
+
+# --- exceptions of an implementation become a status and one line; others pass through -----------
+
+
+NO_MEMORY = "CPUAllocator: can't allocate memory"
+
+
+def failing_backward(*arguments: Any) -> Tensor:
+    y, error = good(*arguments), UnsupportedError("no gradient here")
+    if not y.requires_grad:
+        raise error
+    y.register_hook(raises(error))
+    return y
+
+
+@every_direction
+@pytest.mark.parametrize(
+    ("function", "status", "reason"),
+    [
+        (failing_backward, Status.UNSUPPORTED, "no gradient here"),
+        (raises(torch.OutOfMemoryError("3 GiB")), Status.OUT_OF_MEMORY, "3 GiB"),
+        (raises(RuntimeError(NO_MEMORY)), Status.OUT_OF_MEMORY, NO_MEMORY),
+        (raises(ValueError("\n\n  shapes\nmore")), Status.ERROR, "ValueError: shapes"),
+    ],
+)
+def test_an_exception_becomes_a_status_and_one_line(
+    case: Case, function: Callable[..., Any], status: Status, reason: str
+) -> None:
+    with pytest.raises(ImplementationError) as alone:
+        run_once(function, case, make_inputs(case))
+    with grad_mode(case), pytest.raises(ImplementationError) as bound:
+        bind(function, case, make_inputs(case).tensors)()
+    for found in (alone.value, bound.value):
+        assert (found.status, found.reason, str(found)) == (status, reason, reason)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.cases import DISTRIBUTIONS, REPORTED, array_axes
+from harness.cases import DISTRIBUTIONS, array_axes
 from harness.mutants import named
 from harness.mutants.conditions import conditions_of
 from harness.records import Autograd, Case, Direction, Status
@@ -80,19 +80,6 @@ def test_every_way_to_call_is_tried() -> None:
 
 
 # --- the groups ----------------------------------------------------------------------------------
-
-
-def test_no_input_is_square_except_where_that_is_the_point() -> None:
-    reported = {function.__name__ for function in REPORTED}
-    square = [
-        own.case.id
-        for own in GROUPS
-        if own.case.rows == own.case.hidden > 1
-        and own.case.distribution not in reported
-        and own.catches != "an axis identified by its size alone"
-    ]
-    assert len(GROUPS) > 1000
-    assert square == []
 
 
 def test_every_distribution_has_a_group() -> None:

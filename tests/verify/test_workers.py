@@ -132,8 +132,3 @@ def test_the_next_worker_gets_the_cases_that_crashed_and_the_same_settings(
         ("b", {}),
     ]
     assert all(options is OPTIONS for _, options, _ in fleet.requests)
-
-
-def test_an_interruption_skips_the_other_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = verdicts(monkeypatch, [DONE, [INTERRUPT], DONE], "a", "b", "c")
-    assert [*found] == ["a", "b"]
