@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from factories.fake_device import CALL_S, FakeDevice, LocalFleet, latency_of, measure, payer
+from factories.fake_device import FakeDevice, LocalFleet, latency_of, measure
 
 from harness.cases import Planned
 from harness.measure import median_estimate
@@ -332,13 +332,6 @@ def test_a_warning_is_kept_once_if_it_is_still_true(
 ) -> None:
     warned = [record(Status.OK, kind, latency=latency(1.2)) for kind in (one, one, one, one, other)]
     assert kinds(merged(warned, BUDGET)) == kept
-
-
-def test_calls_are_uneven_if_they_are_so_over_all_processes() -> None:
-    paying = latency_of(measure(payer(4, 8 * CALL_S), budget=FOUR))
-    found = merged([record(latency=paying)] * 5, BUDGET)
-    assert latency_in(found).uneven_ratio == pytest.approx(3.0, rel=0.1)
-    assert kinds(found) == [WarningKind.UNEVEN]
 
 
 # --- which case runs in which environment --------------------------------------------------------

@@ -64,11 +64,6 @@ def test_the_exact_steps_are_those_of_the_row() -> None:
         assert own.exact == near(tuple(exact.reshape(-1).tolist()))
 
 
-def test_a_constant_row_implies_no_statistics() -> None:
-    steps = explain(two_pass, replace(CASE, distribution="constant")).steps
-    assert [own.computed for own in steps[:3]] == [None, None, None]
-
-
 @pytest.mark.parametrize(
     ("target", "step"),
     [

@@ -146,12 +146,6 @@ def test_a_target_that_names_nothing_or_cannot_be_called_is_refused(target: Any)
         quick(target)
 
 
-def test_one_case_of_a_target_that_always_raises_is_unsupported() -> None:
-    trial = verify_case(raising, (3, 5))
-    assert (trial.status, trial.errors) == (Status.UNSUPPORTED, None)
-    assert "RuntimeError: not today" in trial.reason
-
-
 def test_the_number_of_threads_is_restored_after_an_interruption() -> None:
     def interrupt(case: Case) -> None:
         raise KeyboardInterrupt
