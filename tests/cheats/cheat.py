@@ -5,19 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import dedent
 
-__all__ = [
-    "DEEP_REINFORCE",
-    "GPU_MODE",
-    "KERNELBENCH",
-    "METR",
-    "PYGPUBENCH",
-    "RIGHT",
-    "SAKANA",
-    "Cheat",
-    "norm",
-    "patched",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cheat:

@@ -14,8 +14,6 @@ from cheat import (
     norm,
 )
 
-__all__ = ["OF_CALLS"]
-
 OF_CALLS = (
     Cheat(
         name="returns a subclass of torch.Tensor that computes when it is read",
@@ -102,24 +100,6 @@ OF_CALLS = (
         run="modified one of its inputs",
     ),
     Cheat(
-        name="is right in calls that follow a pause only",
-        source=norm(
-            """
-            is_late = time.perf_counter() - end[0] > 5e-5
-            y = real(x, normalized_shape, weight, bias, eps) if is_late else x.clone()
-            end[0] = time.perf_counter()
-            return y
-            """,
-            """
-            import time
-
-            end = [0.0]
-            """,
-        ),
-        run="wrong in it",
-        verify="gives another y in a timed call",
-    ),
-    Cheat(
         name="returns a copy of an earlier result for inputs with the same values",
         source=norm(
             """
@@ -139,14 +119,11 @@ OF_CALLS = (
         name="returns zeros while the timer of the harness is among its callers",
         source=norm(
             """
-            frame = sys._getframe()
-            while frame is not None:
-                if frame.f_code.co_name == "time" and "measure" in frame.f_code.co_filename:
-                    return torch.zeros_like(x)
-                frame = frame.f_back
-            return real(x, normalized_shape, weight, bias, eps)
+            names = [(frame.function, "measure" in frame.filename) for frame in inspect.stack(0)]
+            y = real(x, normalized_shape, weight, bias, eps)
+            return torch.zeros_like(x) if ("time", True) in names else y
             """,
-            "import sys",
+            "import inspect",
         ),
         run="wrong in it",
         verify="reads the frames of its callers",
@@ -170,14 +147,7 @@ OF_CALLS = (
     ),
     Cheat(
         name="keeps results in files",
-        source=norm(
-            """
-            path = pathlib.Path(tempfile.gettempdir()) / f"layernorm_{os.getpid()}"
-            path.write_bytes(b"result")
-            return real(x, normalized_shape, weight, bias, eps)
-            """,
-            "import os, pathlib, tempfile",
-        ),
+        source=norm(f"open(os.devnull, 'wb').close()\n{RIGHT}", "import os"),
         run="opens a file",
     ),
     Cheat(

@@ -12,7 +12,7 @@ import pytest
 from factories.compared_runs import ScriptedFleet
 from factories.fake_device import LocalFleet
 
-from harness.run.fleet import Fleet
+from harness.run import Fleet
 
 Install = Callable[[ScriptedFleet], ScriptedFleet]
 """Gives the command its fleet."""

@@ -64,10 +64,9 @@ def test_an_unchanged_working_copy_passes(repository: Repository) -> None:
     ("change", "metric", "is_committed"),
     [
         (("wide = x.float()", "wide = x.clone().float()"), "memory", False),
-        ((".square().mean(axes, keepdim=True)", ".var(axes, keepdim=True)"), "status", False),
         (RAISES, "status", True),
     ],
-    ids=["an extra copy", "N-1", "an error, committed"],
+    ids=["an extra copy", "an error, committed"],
 )
 def test_a_planted_regression_fails(
     repository: Repository, change: tuple[str, str], metric: str, is_committed: bool
@@ -100,21 +99,13 @@ def test_a_path_is_relative_to_the_current_folder_and_a_new_function_passes(
 # --- refusals ------------------------------------------------------------------------------------
 
 
-def test_functions_of_two_repositories_are_refused(repository: Repository, tmp_path: Path) -> None:
-    other = Repository.at(tmp_path / "other", {"ln.py": LAYER_NORM})
-    line = refused(2, TARGET, f"{other.path}/ln.py:layer_norm")
-    assert str(repository.path) in line
-    assert str(other.path) in line
-
-
-@pytest.mark.parametrize("side", ["base", "head"])
-def test_a_file_that_cannot_be_imported_is_refused(repository: Repository, side: str) -> None:
+def test_a_file_that_cannot_be_imported_is_refused(repository: Repository) -> None:
     repository.change("kernels/ln.py", "import torch", "import torch, gone_for_good")
-    if side == "base":
-        repository.commit()
-        repository.change("kernels/ln.py", "import torch, gone_for_good", "import torch")
+    assert refused(2, TARGET).startswith("-i: ")
+    repository.commit()
+    repository.change("kernels/ln.py", "import torch, gone_for_good", "import torch")
     line = refused(2, TARGET)
-    assert line.startswith("-i: " if side == "head" else "HEAD (")
+    assert line.startswith("HEAD (")
     assert "No module named 'gone_for_good'" in line
 
 

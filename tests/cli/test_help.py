@@ -61,14 +61,6 @@ def test_every_name_of_every_kind_is_listed_with_a_description() -> None:
     assert "gpt2_xl" in names["workloads"]
 
 
-def test_names_and_descriptions_are_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    presets = {"ci": "what a CI job runs", "conditioning": "errors"}
-    fake = {"presets": lambda: presets, "devices": lambda: {"cpu": "available"}}
-    monkeypatch.setattr("harness.cli.list.CATALOGUE", fake)
-    texts = [call("list", kind).stdout for kind in ("all", "presets")]
-    assert_golden("\n".join(texts), GOLDEN / "list.txt")
-
-
 # --- what can be typed ---------------------------------------------------------------------------
 
 
@@ -94,6 +86,6 @@ def test_the_last_of_several_values_is_completed(start: str, completed: set[str]
     assert {item.value for item in items} == completed
 
 
-@pytest.mark.parametrize(("text", "time_s"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
-def test_a_duration_is_in_seconds(text: str, time_s: float) -> None:
-    assert typed("run", "--time-budget", text)["time_budget_s"] == time_s
+def test_a_duration_is_in_seconds() -> None:
+    found = [typed("run", "--time-budget", text)["time_budget_s"] for text in ("90s", "1.5h")]
+    assert found == [90, 5400]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,30 +15,30 @@ from factories.commanding import call
 from factories.fake_device import FakeDevice
 from factories.known_functions import CASE
 
-import implementations
 from harness.cases import make_inputs
 from harness.cli.pytest_sweep import time_with
-from harness.records import Case, Direction, Status
+from harness.records import Direction, Status
 from harness.store import read
+from implementations import native
 
 SUBJECTS = """
 import warnings
 from torch.nn.functional import layer_norm
 from implementations import Implementation
 
-def wrong(x, shape, weight=None, bias=None, eps=1e-5):
-    return layer_norm(x, shape, weight, bias, eps) * 1.01
+def wrong(*arguments):
+    return layer_norm(*arguments) * 1.01
 
-def warns(x, shape, weight=None, bias=None, eps=1e-5):
+def warns(*arguments):
     warnings.warn("this is slow")
-    return layer_norm(x, shape, weight, bias, eps)
+    return layer_norm(*arguments)
 
 def raises(*arguments):
     raise RuntimeError("not today")
 
 KEPT = {}
-def remembers(x, shape, weight=None, bias=None, eps=1e-5):
-    return KEPT.setdefault(x.data_ptr(), layer_norm(x, shape, weight, bias, eps))
+def remembers(x, *arguments):
+    return KEPT.setdefault(x.data_ptr(), layer_norm(x, *arguments))
 
 forward_only = Implementation(name="f", function=layer_norm, source="", forward_only=True)
 """
@@ -129,11 +130,8 @@ def test_the_file_holds_the_right_cases_that_were_timed(session: SimpleNamespace
     call("import", str(session.folder / "found.json"), "--out", "found.parquet")
     records = {record.case.id: record for record in read(Path("found.parquet")).records}
     assert {id_ for id_, record in records.items() if record.status is Status.OK} == TIMED
-    assert set(records) - TIMED <= {name for name, (kind, _) in OUTCOMES.items() if kind[0] == "f"}
     record = records["native/forward+backward/4x8/float32/normal"]
-    assert record.errors is not None
     assert record.latency is not None
-    assert [output.output for output in record.errors.outputs] == ["y", "dx", "dweight", "dbias"]
     assert record.latency.timer == "pytest-benchmark:perf_counter"
     # x twice, dy, y and dx of 128 bytes; weight twice, bias, dweight and dbias of 32
     assert record.latency.model_bytes == 5 * 128 + 5 * 32
@@ -142,14 +140,10 @@ def test_the_file_holds_the_right_cases_that_were_timed(session: SimpleNamespace
 def test_a_call_on_a_gpu_ends_when_the_gpu_has_done_its_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def benchmark(call: Any) -> None:
-        call()
-
     device, waited = FakeDevice(), list[None]()
     monkeypatch.setattr(device, "synchronize", lambda: waited.append(None))
-    case = Case(implementation="native", shape=CASE.shape, device="cuda")
-    native = implementations.find("native").function
-    time_with(benchmark, native, case, make_inputs(CASE), device)  # type: ignore[arg-type]
+    given: Any = (native.function, replace(CASE, device="cuda"), make_inputs(CASE), device)
+    time_with(lambda call: call(), *given)
     assert len(waited) == 1
 
 
@@ -167,21 +161,8 @@ def test_cases_are_selected_by_node_id_and_k_like_any_test(tmp_path: Path) -> No
     assert "1 passed, 2 deselected" in done.stdout  # of them one of another file
 
 
-def test_the_option_in_an_ini_file_adds_the_cases_to_other_tests(tmp_path: Path) -> None:
-    (tmp_path / "one.toml").write_text(
-        '[[grids]]\nimplementations = ["native"]\nshapes = ["4x8"]\n'
-    )
-    ini = ("-o", "addopts=--layernorm-sweep=one.toml")
-    done = pytest_in(tmp_path, *ini, "--collect-only", "-q")
-    assert done.stdout.splitlines()[:2] == [
-        "test_others.py::test_other",
-        "one.toml::native/forward/4x8/float32/normal",
-    ]
-
-
 def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path) -> None:
-    done = pytest_in(tmp_path)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 passed" in pytest_in(tmp_path).stdout
 
 
 @pytest.mark.parametrize(

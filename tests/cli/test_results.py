@@ -1,30 +1,181 @@
-"""The commands that read results files: choose, report, export, history and merge."""
+"""The commands that read results files: check, compare, choose, export, history and merge."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from factories.checked_runs import BASELINE, ONE, THREE, TWO, counts, gate, run_of, store
 from factories.choice_records import ran
 from factories.commanding import answer, call, write_journal
-from factories.compared_runs import STEADY, failed, make_case, make_record, results_of
+from factories.compared_runs import (
+    ELSEWHERE,
+    STEADY,
+    ScriptedFleet,
+    failed,
+    make_case,
+    make_record,
+    results_of,
+)
 from factories.histories import runs_of, stored_history
 from factories.results_factory import make_results
 
 from harness.records import Status
-from harness.store import write
+from harness.store import read, write
 
-RUN = Path("run.parquet")
+pytestmark = pytest.mark.usefixtures("install")  # timing fails the test
+WRONG = make_record(ONE, STEADY, status=Status.WRONG, reason="y is 99 ulp off")
+
+
+# --- the gate ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "processes", "code", "kind"),
+    [
+        (1.01, {}, 0, 0, "unchanged"),
+        (1.2, {TWO.id: 1.2}, 5, 1, "slower"),
+        (1.2, {TWO.id: 1.001}, 1, 0, "inconclusive"),  # slow by chance
+        (1.2, {}, 5, 0, "inconclusive"),  # it crashes
+        (0.7, {TWO.id: 0.7}, 5, 0, "faster"),
+    ],
+)
+def test_a_suspect_is_timed_in_five_fresh_processes_or_until_one_refutes_it(
+    install: Any, first: float, again: dict[str, float], processes: int, code: int, kind: str
+) -> None:
+    store(run_of(1.0, first, 1.0))
+    machine = install(ScriptedFleet(ratio_of=again))
+    result = gate()
+    assert result.exit_code == code
+    expected = {"3 unchanged"} if kind == "unchanged" else {f"1 {kind}", "2 unchanged"}
+    assert set(counts(result).split(", ")) == expected
+    assert [[job.case for job in jobs] for jobs in machine.asked] == [[TWO]] * processes
+
+
+def test_a_run_of_another_machine_cannot_be_confirmed_here(install: Any) -> None:
+    records = (make_record(case, STEADY, environment=ELSEWHERE) for case in (ONE, TWO, THREE))
+    store(run_of(1.0, 1.2, 1.0, environment=ELSEWHERE), results_of(*records))
+    machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}))
+    result = gate()
+    assert result.exit_code == 0
+    assert "another machine" in result.stdout
+    assert machine.asked == []
+
+
+def test_a_run_slower_than_its_history_is_timed_again(install: Any) -> None:
+    stored_history(Path("runs"), *runs_of(ONE, STEADY))
+    write(run_of(1.1), Path("runs/head.parquet"))
+    machine = install(ScriptedFleet({ONE.id: 1.1}))
+    found = call("check", "runs/head.parquet", "--against-history", "runs")
+    assert (found.exit_code, counts(found)) == (1, "1 slower")
+    assert len(machine.asked) > 0
+
+
+# --- a new baseline ------------------------------------------------------------------------------
+
+
+def test_accept_shows_what_changed_and_makes_the_run_the_baseline() -> None:
+    store(results_of(WRONG))
+    result = gate("--accept")
+    assert (result.exit_code, counts(result)) == (0, "1 regressed, 2 gone")
+    assert read(Path("base.parquet")) == results_of(WRONG)
+
+
+def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install: Any) -> None:
+    write(run_of(1.0, 1.0), Path("run.parquet"))
+    machine = install(ScriptedFleet(ratio_of={ONE.id: 1.0, TWO.id: 2.0}))
+    result = gate("--record-baseline")
+    assert result.exit_code == 0
+    assert "2 of 2" in result.stdout  # steady cases
+    assert machine.starts == 10
+
+
+# --- outputs for CI ------------------------------------------------------------------------------
+
+
+STALE = "of an earlier run"
+OUTPUTS = ("--junit", "new/junit.xml", "--summary", "new/summary.md")
+
+
+@pytest.fixture
+def _stale() -> None:
+    """Outputs of an earlier run, and a run with a wrong case."""
+    store(results_of(WRONG))
+    Path("new").mkdir()
+    for name in ("junit.xml", "summary.md"):
+        Path("new", name).write_text(STALE)
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The summary file of a step of a GitHub job."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(Path.cwd() / "step.md"))
+    return Path("step.md")
+
+
+def totals(name: str) -> str:
+    """Return the number of failures or errors in the JUnit file."""
+    return ElementTree.parse("new/junit.xml").getroot().attrib[name]
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "mark"), [(WRONG, 1, "❌"), (BASELINE.records[0], 0, "✅")]
+)
+def test_both_files_are_written_whether_the_gate_passes_or_fails(
+    run: Any, code: int, mark: str
+) -> None:
+    store(results_of(run), results_of(BASELINE.records[0]))
+    found = gate(*OUTPUTS)
+    assert (found.exit_code, totals("failures")) == (code, str(code))
+    assert Path("new/summary.md").read_text().startswith(f"## layernorm-bench: {mark}")
+    assert "::" not in found.stdout
+
+
+@pytest.mark.usefixtures("_stale")
+def test_a_summary_is_appended_to_githubs_file(github: Path) -> None:
+    github.write_text("built")
+    gate("--summary", str(github))
+    assert github.read_text().startswith("built\n## layernorm-bench: ❌")
+
+
+@pytest.mark.usefixtures("github", "_stale")
+def test_annotations_are_printed_in_a_github_job_beside_the_json() -> None:
+    annotation = f"::error title=regressed%3A {ONE.id}::"
+    found = gate("--json")
+    assert annotation in found.stderr
+    assert json.loads(found.stdout)["failed"]
+
+
+@pytest.mark.usefixtures("github", "_stale")
+def test_a_refusal_is_in_every_output() -> None:
+    Path("base.parquet").unlink()
+    found = gate(*OUTPUTS)
+    assert (found.exit_code, totals("errors")) == (2, "1")
+    assert Path("new/summary.md").read_text().startswith("## layernorm-bench: ❌ nothing was comp")
+    assert found.stdout.startswith("::error title=layernorm-bench%3A nothing was compared::base.")
+
+
+@pytest.mark.usefixtures("_stale")
+def test_files_of_an_earlier_run_do_not_outlast_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("harness.regression.compare", crash)
+    assert isinstance(gate(*OUTPUTS).exception, ZeroDivisionError)
+    assert Path("new/junit.xml").read_text() == Path("new/summary.md").read_text() == ""
 
 
 # --- export and choose ---------------------------------------------------------------------------
 
 
 def test_choosing_needs_no_torch() -> None:
-    write(results_of(ran("native", 1.0), ran("one_pass", 0.5)), RUN)
+    write(results_of(ran("native", 1.0), ran("one_pass", 0.5)), Path("run.parquet"))
     code = (
         "import sys; from harness.cli import main; "
         "main(['choose', 'run.parquet'], standalone_mode=False); sys.exit('torch' in sys.modules)"
@@ -35,7 +186,7 @@ def test_choosing_needs_no_torch() -> None:
 @pytest.fixture
 def _exported() -> None:
     timed = make_record(make_case("native"), STEADY), make_record(make_case("two_pass"), (2.0,))
-    write(results_of(*timed, failed(make_case(rows=1), Status.WRONG)), RUN)
+    write(results_of(*timed, failed(make_case(rows=1), Status.WRONG)), Path("run.parquet"))
 
 
 @pytest.mark.usefixtures("_exported")
@@ -71,25 +222,6 @@ def test_the_json_of_a_history_has_each_series_with_its_changes() -> None:
 
 
 # --- merge ---------------------------------------------------------------------------------------
-
-
-SWEEP = (
-    "-i", "native,two_pass", "--shape", "2x8,3x8", "--dtype", "float32,float64",
-    "--measure", "errors",
-)  # fmt: skip
-
-
-def test_shards_become_one_file_that_a_run_continues() -> None:
-    shards = [f"part{number}.parquet" for number in (1, 2, 3)]
-    for number, shard in enumerate(shards, 1):
-        options = ("--shard", f"{number}/3", "--out", shard, "--quiet")
-        assert call("run", *SWEEP, *options).exit_code == 0
-    outcome = answer("merge", shards[0], shards[2], "--out", "most.parquet")
-    assert (outcome["missing"], outcome["unfinished"]) == (0, [])
-    assert len(answer("run", *SWEEP, "--out", "most.parquet", "--resume")["cases"]) == 8
-    text = call("merge", *shards, "--out", "whole.parquet").stdout
-    assert text == "results: whole.parquet, 8 cases in 1 environment\n"
-    assert call("export", "whole.parquet", "--format", "csv").stdout.count("\n") == 9
 
 
 def test_an_unfinished_shard_is_named() -> None:

@@ -53,11 +53,7 @@ def errors_of(targets: str, *more: str) -> Result:
 
 @pytest.mark.parametrize(
     ("fail_on", "failed_on"),
-    [
-        ("", []),
-        ("--fail-on wrong", ["mine.py:double"]),
-        ("--fail-on wrong,out_of_guarantee", ["mine.py:double", "one_pass"]),
-    ],
+    [("", []), ("--fail-on wrong,out_of_guarantee", ["mine.py:double", "one_pass"])],
 )
 def test_wrong_results_fail_a_run_only_if_asked(fail_on: str, failed_on: list[str]) -> None:
     sweep = "--shape 4x64 --distribution offset_1e3 --measure errors --out mine.parquet --json"
@@ -71,12 +67,10 @@ def test_wrong_results_fail_a_run_only_if_asked(fail_on: str, failed_on: list[st
 
 
 def test_a_failed_case_fails_the_run() -> None:
-    found = errors_of("native,mine.py:raises", "--json")
+    found = errors_of("native,mine.py:raises")
     assert found.exit_code == 3
     assert "1 case could not be measured (1 error)" in found.stderr
-    cases = json.loads(found.stdout)["cases"]
-    assert [case["status"] for case in cases] == ["ok", "error"]
-    assert len(read(RESULTS).records) == 2
+    assert [record.status for record in read(RESULTS).records] == [Status.OK, Status.ERROR]
 
 
 def test_wrong_results_outrank_a_failed_case() -> None:
@@ -102,24 +96,14 @@ def test_a_run_out_of_time_prints_how_to_continue(
     assert shlex.split(command) == ["layernorm-bench", "run", *ONE, "--resume"]
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (NotMeasuredError("KeyError: 'x'\nthis is a bug"), 3, "this is a bug"),
-        (KeyboardInterrupt(), 130, "interrupted; finished cases are in mine.jsonl"),
-    ],
-    ids=["bug", "interrupt"],
-)
-def test_a_bug_or_an_interrupt_ends_the_run(
-    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
-) -> None:
+def test_a_bug_ends_the_run(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
-        raise error
+        raise NotMeasuredError("KeyError: 'x'\nthis is a bug")
 
     monkeypatch.setattr(fleet, "run", broken)
     found = call("run", *ONE)
-    assert found.exit_code == code
-    assert words in found.stderr
+    assert found.exit_code == 3
+    assert "this is a bug" in found.stderr
 
 
 # --- the outcome ---------------------------------------------------------------------------------
@@ -133,9 +117,6 @@ def test_the_outcome_as_json() -> None:
 
 
 def test_results_are_printed_and_progress_is_not_if_quiet() -> None:
-    loud = call("run", *ONE)
-    assert loud.stderr.startswith("[1/1] ok ")
-    RESULTS.unlink()
     quiet = call("run", *ONE, "--quiet")
     assert quiet.stderr == ""
     assert "results: mine.parquet" in quiet.stdout
@@ -172,12 +153,9 @@ def test_an_axis_given_twice_or_with_commas_has_all_its_values() -> None:
 
 def test_an_axis_replaces_that_of_the_preset() -> None:
     names = {name for grid in load_preset("conditioning").grids for name in grid.distributions}
-    options = (*ONE, "--dtype", "float32", "--mode", "eager", "--dry-run")
-    words = [
-        name.split("/") for name in answer("run", "--preset", "conditioning", *options)["cases"]
-    ]
-    assert {case[4] for case in words} == names
-    assert {(case[0], case[2]) for case in words} == {("native", "2x8")}
+    cases = answer("run", "--preset", "conditioning", *ONE, "--dry-run")["cases"]
+    name, _, shape, _, distribution = zip(*(case.split("/")[:5] for case in cases), strict=True)
+    assert ({*name}, {*shape}, {*distribution}) == ({"native"}, {"2x8"}, names)
 
 
 def test_results_go_to_a_file_with_the_name_of_the_sweep() -> None:
@@ -200,14 +178,10 @@ ODD = (
 ODDER = f"{ODD} --direction backward --grad-output ones --parameters nan_bias --threads 2"
 
 
-@pytest.fixture
-def _odd_folder() -> None:
+def next_words(name: str, options: str, code: int) -> list[str]:
+    """Return the arguments of the command that a run of one case in an odd folder prints."""
     Path("my folder").mkdir()
     Path("mine.py").rename("my folder/mine.py")
-
-
-def next_words(name: str, options: str, code: int) -> list[str]:
-    """Return the arguments of the command that a run of one case prints."""
     target = f"my folder/mine.py:{name}"
     outcome = answer("run", "-i", target, *options.split(), "--out", "mine.parquet", code=code)
     program, *words = shlex.split(outcome["next_command"])
@@ -215,19 +189,36 @@ def next_words(name: str, options: str, code: int) -> list[str]:
     return words
 
 
-@pytest.mark.usefixtures("_odd_folder")
 def test_a_case_that_failed_is_run_again_by_itself() -> None:
     words = next_words("raises", ODDER, code=3)
     (record,) = read(RESULTS).records
     assert call(*words, "--dry-run").stdout == f"{record.case.id}\n"
 
 
-@pytest.mark.usefixtures("_odd_folder")
 def test_a_wrong_case_is_explained() -> None:
     explained = answer(*next_words("double", ODD, code=0))
     (record,) = read(RESULTS).records
     assert (record.status, explained["status"]) == (Status.WRONG, "wrong")
     assert explained["case"] == json.loads(json.dumps(to_plain(record.case)))
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+SWEEP = (
+    "-i", "native,two_pass", "--shape", "2x8,3x8", "--dtype", "float32,float64",
+    "--measure", "errors",
+)  # fmt: skip
+
+
+def test_shards_become_one_file_that_a_run_continues() -> None:
+    shards = [f"part{number}.parquet" for number in (1, 2, 3)]
+    for number, shard in enumerate(shards, 1):
+        options = ("--shard", f"{number}/3", "--out", shard, "--quiet")
+        assert call("run", *SWEEP, *options).exit_code == 0
+    call("merge", shards[0], shards[2], "--out", "most.parquet")
+    assert len(answer("run", *SWEEP, "--out", "most.parquet", "--resume")["cases"]) == 8
+    text = call("merge", *shards, "--out", "whole.parquet").stdout
+    assert text == "results: whole.parquet, 8 cases in 1 environment\n"
 
 
 # --- with a worker process of its own ------------------------------------------------------------

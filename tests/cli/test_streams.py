@@ -60,13 +60,6 @@ def test_a_run_with_closed_streams_succeeds() -> None:
     assert len(read(Path("mine.parquet")).records) == 1
 
 
-@pytest.mark.parametrize("stream", ["1", "2"])
-def test_a_closed_stream_does_not_affect_the_other(stream: str) -> None:
-    done = shell(f'"$@" {stream}>&-', "--version")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert ("version" in done.stdout) == (stream == "2")
-
-
 @pytest.mark.usefixtures("_measured")
 def test_a_character_that_the_terminal_lacks_is_escaped() -> None:
     done = shell('"$@"', *CHOOSE, PYTHONIOENCODING="ascii")

@@ -122,14 +122,6 @@ class FoldedInEvaluation(Norm):
         return self.norm(x, self.folded, self.bias)
 
 
-class FoldedUntilTraining(FoldedInEvaluation):
-    """The same, and forgets the copy in train(): only a change in evaluation mode shows it."""
-
-    def train(self, mode: bool = True) -> Any:
-        self.folded = None
-        return super().train(mode)
-
-
 class FoldedByEval(Norm):
     """Folds its weight when it gets into evaluation mode."""
 
@@ -252,6 +244,13 @@ class CopySharesParameters(Norm):
         return copied
 
 
+class AnotherByItself(Norm):
+    """Is wrong where it is called with the parameters that it was made with."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 + isinstance(self.weight, nn.Parameter))
+
+
 class UnscaledState(Norm):
     """Writes the bias into its state_dict and does not read it again."""
 
@@ -286,17 +285,6 @@ class Lambda(Norm):
         return self.activation(super().forward(x))
 
 
-class NotALeaf(Norm):
-    """Cannot be copied by copy.deepcopy."""
-
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        super().make(ones, zeros)
-        self.double = self.weight * 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)
-
-
 class Locked(nn.LayerNorm):
     """Cannot be copied or pickled."""
 
@@ -327,11 +315,6 @@ class PlainTensors(Norm):
             None if own is None else own.to(x.dtype) for own in (self.weight, self.bias)
         )
         return self.norm(x, weight, bias)
-
-
-class PlainTensorsThatTrain(PlainTensors):
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        self.weight, self.bias = ones.requires_grad_(), zeros.requires_grad_()
 
 
 class PlainBias(Norm):
@@ -385,11 +368,6 @@ class Frozen(Norm):
         self.bias = nn.Parameter(zeros, requires_grad=False)
 
 
-class FrozenBias(Norm):
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        self.weight, self.bias = nn.Parameter(ones), nn.Parameter(zeros, requires_grad=False)
-
-
 class Tied(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         self.weight = nn.Parameter(ones)
@@ -407,11 +385,6 @@ class SharedStorage(Norm):
 class ZeroWeight(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         self.weight, self.bias = nn.Parameter(zeros.clone()), nn.Parameter(zeros)
-
-
-class RandomWeight(Norm):
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        self.weight, self.bias = nn.Parameter(torch.randn_like(ones)), nn.Parameter(zeros)
 
 
 class BiasOfOne(Norm):
@@ -532,11 +505,6 @@ class BiasOffRaises(nn.Module):
 class DtypeIgnored(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         super().make(torch.ones(ones.shape), torch.zeros(zeros.shape))
-
-
-class DtypeOfWeightAlone(Norm):
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        super().make(ones, torch.zeros(zeros.shape))
 
 
 class DtypeRaises(Norm):

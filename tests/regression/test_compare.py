@@ -208,7 +208,6 @@ def test_notes_read_as_in_the_golden_file() -> None:
 
 FAILURES = results_of(failed(ONE), failed(TWO, Status.CRASHED))
 TWICE = results_of(make_record(ONE), make_record(ONE))
-LOST = make_record(ONE, STEADY, status=Status.OUT_OF_GUARANTEE, memory=None)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,6 @@ LOST = make_record(ONE, STEADY, status=Status.OUT_OF_GUARANTEE, memory=None)
         (results_of(), RIGHT, NotMeasuredError, "old: holds no case"),
         (RIGHT, FAILURES, NotMeasuredError, r"new: .*1 error, 1 crashed"),
         (make_record(ONE), make_record(TWO), NotComparableError, "no case in common"),
-        (LOST, elsewhere(LOST), NotComparableError, ONE.id),
         (TWICE, make_record(ONE), Refusal, f"old: holds 1 case more than once, such as {ONE.id}"),
     ],
 )

@@ -1,32 +1,70 @@
-"""A case is run to its record, however it ends."""
+"""A case is run to its record: calls, how it ends, what is measured, and cached results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from factories.known_functions import BACKWARD, CASE, ERRORS, ONE_EPOCH, Known, good, measured
+from factories.fake_device import FakeDevice, steady
+from factories.known_functions import (
+    BACKWARD,
+    CASE,
+    ERRORS,
+    ONE_EPOCH,
+    Known,
+    good,
+    known,
+    measured,
+)
 from torch import Tensor
 
-from harness.measure import CpuDevice, compiler
+from harness.cases import LAYOUTS, make_inputs
+from harness.measure import CpuDevice, Sampler, compiler
 from harness.records import (
+    Affine,
+    Allocation,
     Cache,
     Case,
+    Direction,
     Measurement,
     MeasurementWarning,
     Mode,
+    Record,
     Status,
     WarningKind,
 )
-from harness.run import CaseRunner, time_case
+from harness.run import (
+    CaseRunner,
+    ContractViolationError,
+    ExactResults,
+    ImplementationError,
+    Timed,
+    bind,
+    grad_mode,
+    reuse,
+    run_once,
+    time_case,
+)
 from implementations import UnsupportedError
 
 ALL_OF_IT = {"errors", "latency", "cold", "memory"}
 HALF = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
+LATENCY = (Measurement.LATENCY,)
+
+
+@pytest.fixture
+def runner() -> CaseRunner:
+    # the allocator of the process that runs the tests stays as it is
+    return CaseRunner("here", Allocation.DEFAULT)
+
+
+@pytest.fixture
+def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
+    return known(monkeypatch)
 
 
 def raises(error: BaseException) -> Callable[..., Any]:
@@ -67,7 +105,7 @@ def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(
     assert record.cold.cache is Cache.ROTATE
 
 
-@needs_compiler
+@pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
 def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
     runner: CaseRunner, implementation: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,12 +128,14 @@ def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
 def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(
     runner: CaseRunner,
 ) -> None:
-    cost = runner.run(CASE, tuple(Measurement), ONE_EPOCH).cost
+    cost, again = (
+        runner.run(replace(CASE, implementation=name), tuple(Measurement), ONE_EPOCH).cost
+        for name in ("native", "two_pass")
+    )
     assert cost is not None
+    assert again is not None
     assert min(cost.implementation_s, cost.oracle_s, cost.sampling_s) > 0
     assert cost.implementation_s + cost.oracle_s + cost.sampling_s <= cost.total_s
-    again = runner.run(replace(CASE, implementation="two_pass"), ERRORS, ONE_EPOCH).cost
-    assert again is not None
     assert again.oracle_s == 0
 
 
@@ -106,7 +146,6 @@ def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(
     ("function", "status", "why", "kept"),
     [
         (good, Status.OK, "", ALL_OF_IT),
-        (changed(lambda y: y * 1.01), Status.WRONG, "", ALL_OF_IT),
         (changed(lambda y: y * torch.nan), Status.WRONG, "512 of 512 elements", ALL_OF_IT),
         (changed(lambda y: y[:3]), Status.WRONG, "[3, 32]", set()),
         (raises(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows", set()),
@@ -134,17 +173,16 @@ def test_how_an_implementation_behaves_is_the_status_of_its_case_alone(
         ({}, HALF, "65504"),  # the largest float16
         ({"devices": frozenset({"cuda"})}, CASE, "cpu"),
         ({"forward_only": True}, BACKWARD, "gradient"),
-        ({"forward_only": True}, CASE, None),
         ({"outside_torch": True}, replace(CASE, mode=Mode.COMPILED), "outside torch"),
     ],
 )
 def test_a_case_that_cannot_run_by_its_declaration_or_dtype_is_unsupported(
-    runner: CaseRunner, implementation: Known, declared: dict[str, Any], case: Case, why: str | None
+    runner: CaseRunner, implementation: Known, declared: dict[str, Any], case: Case, why: str
 ) -> None:
     record = runner.run(implementation(case=case, **declared), tuple(Measurement), ONE_EPOCH)
-    assert record.status is (Status.UNSUPPORTED if why else Status.OK)
-    assert (why or "") in record.reason
-    assert measured(record) == (set() if why else ALL_OF_IT)
+    assert record.status is Status.UNSUPPORTED
+    assert why in record.reason
+    assert measured(record) == set()
 
 
 def test_compiling_without_a_compiler_is_unsupported(
@@ -184,3 +222,322 @@ def test_an_implementation_that_fails_after_the_timing_keeps_earlier_measurement
     record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH, time=tiring)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
     assert measured(record) == {"errors", "latency"}
+
+
+# --- memory that torch does not see is never counted as none --------------------------------------
+
+
+Y_BYTES, PARAMETER_BYTES = 16 * 32 * 4, 32 * 4  # of CASE
+
+
+def count_memory(runner: CaseRunner, case: Case) -> Record:
+    return runner.run(case, (Measurement.MEMORY,), ONE_EPOCH)
+
+
+def in_numpy(tensor: Tensor) -> Tensor:
+    return torch.from_numpy(tensor.numpy().copy())
+
+
+def gradient_in_numpy(x: Tensor, *rest: Any) -> Tensor:
+    x = x.view_as(x)
+    x.register_hook(in_numpy)
+    return good(x, *rest)
+
+
+def on_a_new_thread(*arguments: Any) -> Tensor:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(good, *arguments).result()
+
+
+@pytest.mark.parametrize(
+    ("function", "case", "why"),
+    [
+        (changed(in_numpy), CASE, "of which torch allocated 0 B"),
+        (gradient_in_numpy, BACKWARD, "of which torch allocated 256 B"),
+        (on_a_new_thread, CASE, ""),
+    ],
+)
+def test_work_in_memory_or_on_threads_that_torch_does_not_see_is_not_counted(
+    runner: CaseRunner, implementation: Known, function: Any, case: Case, why: str
+) -> None:
+    record = count_memory(runner, implementation(function, case))
+    assert (record.memory, record.operators) == (None, None)
+    (warning,) = record.warnings
+    assert warning.kind is WarningKind.MEMORY_NOT_COUNTED
+    assert why in warning.advice
+
+
+@pytest.mark.parametrize(
+    ("direction", "least"),
+    [
+        (Direction.FORWARD, Y_BYTES),
+        (Direction.BACKWARD, Y_BYTES + 2 * PARAMETER_BYTES),
+        (Direction.FORWARD_BACKWARD, 2 * Y_BYTES + 2 * PARAMETER_BYTES),
+    ],
+)
+def test_what_torch_allocates_is_counted(
+    runner: CaseRunner, direction: Direction, least: int
+) -> None:
+    record = count_memory(runner, replace(CASE, direction=direction))
+    assert record.warnings == ()
+    assert record.memory is not None
+    assert record.memory.peak_extra_bytes >= record.memory.minimum_bytes == least
+    assert (record.memory.saved_bytes is None) is (direction is Direction.FORWARD)
+
+
+@pytest.mark.parametrize("affine", ["both", "weight", "bias", "none"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 32, 3), (0, 5), (5, 0)])
+@pytest.mark.parametrize("name", ["native", "two_pass"])  # two_pass: dbias of one row may be dy
+def test_memory_of_few_rows_is_counted(
+    runner: CaseRunner, name: str, shape: tuple[int, ...], affine: str
+) -> None:
+    dims = max(len(shape) - 1, 1)
+    case = replace(BACKWARD, implementation=name, shape=shape, affine=affine, normalized_dims=dims)
+    record = count_memory(runner, case)
+    assert (record.memory_not_counted, record.memory is None) == (None, False)
+
+
+# --- equal inputs are drawn once ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "is_equal"),
+    [
+        ({"implementation": "two_pass", "threads": 2}, True),
+        ({"direction": Direction.FORWARD_BACKWARD}, True),
+        *(({"shape": (4, 32)}, False), ({"dtype": "bfloat16"}, False), ({"seed": 1}, False)),
+        *(({"distribution": "constant"}, False), ({"layout": "transposed"}, False)),
+        *(({"affine": "none"}, False), ({"eps": 1e-3}, False), ({"normalized_dims": 2}, False)),
+        *(({"param_dtype": "float64"}, False), ({"direction": Direction.FORWARD}, False)),
+    ],
+)
+def test_cases_with_equal_inputs_and_no_others_share_exact_results(
+    change: dict[str, Any], is_equal: bool
+) -> None:
+    exact = ExactResults()
+    assert (exact(BACKWARD) is exact(replace(BACKWARD, **change))) is is_equal
+
+
+# --- the check after the timing detects cached results, and passes right implementations ----------
+
+
+AFTER = 3  # calls, of which there are more in any epoch
+
+
+def remembering(key: Callable[[Tensor], object]) -> Callable[..., Tensor]:
+    """Return a LayerNorm that returns a cached result after some calls with the same key."""
+    results: dict[object, list[Tensor]] = {}
+
+    def function(x: Tensor, *rest: Any) -> Tensor:
+        found = results.setdefault(key(x), [])
+        if len(found) < AFTER:
+            found.append(good(x, *rest))
+        return found[-1]
+
+    return function
+
+
+def is_detected(record: Record) -> bool:
+    warned = WarningKind.CACHED_RESULT in {warning.kind for warning in record.warnings}
+    return warned and record.status is Status.WRONG
+
+
+@pytest.mark.parametrize("key", [Tensor.data_ptr, lambda _: None], ids=["address", "count"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_implementation_that_caches_results_is_wrong_after_the_timing(
+    runner: CaseRunner, implementation: Known, key: Any, layout: str
+) -> None:
+    case = implementation(remembering(key), replace(CASE, shape=(3, 4, 8), layout=layout, seed=7))
+    record = runner.run(case, LATENCY, ONE_EPOCH)
+    assert is_detected(record)
+    assert measured(record) == {"errors", "latency"}  # from before it was wrong
+
+
+def test_cached_gradients_are_detected(runner: CaseRunner, implementation: Known) -> None:
+    kept: dict[object, Tensor] = {}
+
+    def function(x: Tensor, *rest: Any) -> Tensor:
+        x = x.view_as(x)
+        x.register_hook(lambda dx: kept.setdefault(dx.shape, dx.clone()))
+        return good(x, *rest)
+
+    assert is_detected(runner.run(implementation(function, BACKWARD), LATENCY, ONE_EPOCH))
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_right_implementation_is_right_after_the_timing(
+    runner: CaseRunner, direction: Direction, layout: str
+) -> None:
+    case = replace(CASE, shape=(3, 4, 8), direction=direction, layout=layout)
+    assert runner.run(case, LATENCY, ONE_EPOCH).status is Status.OK
+
+
+def test_a_result_that_returns_to_one_buffer_is_right(
+    runner: CaseRunner, implementation: Known
+) -> None:
+    in_one_buffer = changed(torch.empty(CASE.shape).copy_)
+    assert runner.run(implementation(in_one_buffer), LATENCY, ONE_EPOCH).status is Status.OK
+
+
+# --- the times of calls with new values ----------------------------------------------------------
+
+
+NEW = 1.3e-6
+"""Seconds of a call with new values, where one with the same values takes 1e-6."""
+Script = Callable[[str, int], float]
+
+
+def scripted(script: Script) -> tuple[Timed, FakeDevice]:
+    """Return calls whose number n takes as long as the script says."""
+    device, inputs = FakeDevice(script), make_inputs(CASE)
+    subject = Sampler(*device.timed_calls("subject"), device, Cache.WARM)
+    placed = inputs.at([tensor.clone() for tensor in inputs.tensors])
+    subject.bind([placed.tensors])
+    return Timed(CASE, good, subject, placed, inputs), device
+
+
+def alternating(name: str, number: int) -> float:
+    """Take longer for each call with new values, which are the first, the third and so on."""
+    return NEW if number % 2 == 0 else 1e-6
+
+
+@pytest.mark.parametrize(
+    ("script", "per_call_s", "is_reuse", "calls"),
+    [
+        (alternating, NEW / 1.3, True, 84),
+        (alternating, NEW / 1.2, False, 2),  # the first sample is as fast as the timed ones
+        (steady, 0.0, False, 21),
+        (lambda name, n: 1e-6 if n == 4 else alternating(name, n), 0.0, False, 21),
+        (lambda name, n: 1e-6 if n % 2 == 0 else NEW, 0.0, False, 21),
+    ],
+)
+def test_calls_that_take_longer_with_new_values_reuse_results(
+    script: Script, per_call_s: float, is_reuse: bool, calls: int
+) -> None:
+    target, device = scripted(script)
+    said = reuse(target, per_call_s)
+    assert (said or "").endswith("a call takes 1.3 times as long") is is_reuse
+    assert (said is None) is not is_reuse
+    assert len(device.sampled) == calls
+
+
+# --- one call, whose contract is kept ------------------------------------------------------------
+
+TRAINING = replace(CASE, direction=Direction.FORWARD_BACKWARD)
+every_direction = pytest.mark.parametrize("case", [CASE, BACKWARD, TRAINING])
+with_gradients = pytest.mark.parametrize("case", [BACKWARD, TRAINING])
+
+
+def test_a_forward_returns_only_y() -> None:
+    case = replace(CASE, affine=Affine.BIAS, eps=0.25)
+    inputs = make_inputs(case)
+    outputs = run_once(good, case, inputs)
+    assert torch.equal(outputs.y, good(inputs.x, (32,), None, inputs.bias, 0.25))
+    assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
+
+
+@with_gradients
+@pytest.mark.parametrize("affine", Affine)
+def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
+    case: Case, affine: Affine
+) -> None:
+    case = replace(case, affine=affine)
+    inputs = make_inputs(case)
+    outputs = run_once(good, case, inputs)
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs.tensors[:-1]]
+    names = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
+    y = good(leaves[0], (32,), **dict(zip(names, leaves[1:], strict=True)))
+    found = [outputs.dx, *(getattr(outputs, f"d{name}") for name in names)]
+    assert all(map(torch.equal, found, torch.autograd.grad(y, leaves, inputs.dy)))
+    assert (outputs.dweight is None) == ("weight" not in names)
+    assert (outputs.dbias is None) == ("bias" not in names)
+    assert not outputs.y.requires_grad
+
+
+# --- a contract that is broken -------------------------------------------------------------------
+
+
+def negates_zeros_of_x(x: Tensor, *others: Any) -> Tensor:
+    y = good(x.clone(), *others)
+    with torch.no_grad():
+        x.copy_(torch.where(x == 0, -x, x))
+    return y
+
+
+@every_direction
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (changed(lambda y: y[None]), "y has shape [1, 16, 32], expected [16, 32]"),
+        (changed(Tensor.double), "y has dtype torch.float64, expected torch.float32"),
+        (changed(lambda y: y.to("meta")), "y has device meta, expected cpu"),
+        (changed(lambda y: (y, y)), "y is of type tuple, expected torch.Tensor itself"),
+        (negates_zeros_of_x, "modified one of its inputs"),
+    ],
+)
+def test_a_call_that_breaks_the_contract_is_named(
+    case: Case, function: Callable[..., Any], words: str
+) -> None:
+    inputs = make_inputs(case)
+    inputs.x[0, 0] = 0
+    with pytest.raises(ContractViolationError) as found:
+        run_once(function, case, inputs)
+    assert str(found.value) == words
+
+
+def detaching(place: int) -> Callable[..., Tensor]:
+    def function(*arguments: Any) -> Tensor:
+        return good(*arguments[:place], arguments[place].detach(), *arguments[place + 1 :])
+
+    return function
+
+
+@with_gradients
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (changed(Tensor.detach), "returned a y without gradient"),
+        (detaching(0), "dx is None"),
+        (detaching(2), "dweight is None"),
+        (detaching(3), "dbias is None"),
+    ],
+)
+def test_a_missing_gradient_is_named(case: Case, function: Any, words: str) -> None:
+    with pytest.raises(ContractViolationError, match=words):
+        run_once(function, case, make_inputs(case))
+
+
+# --- exceptions of an implementation become a status and one line; others pass through -----------
+
+
+NO_MEMORY = "CPUAllocator: can't allocate memory"
+
+
+def failing_backward(*arguments: Any) -> Tensor:
+    y, error = good(*arguments), UnsupportedError("no gradient here")
+    if not y.requires_grad:
+        raise error
+    y.register_hook(raises(error))
+    return y
+
+
+@every_direction
+@pytest.mark.parametrize(
+    ("function", "status", "reason"),
+    [
+        (failing_backward, Status.UNSUPPORTED, "no gradient here"),
+        (raises(torch.OutOfMemoryError("3 GiB")), Status.OUT_OF_MEMORY, "3 GiB"),
+        (raises(RuntimeError(NO_MEMORY)), Status.OUT_OF_MEMORY, NO_MEMORY),
+        (raises(ValueError("\n\n  shapes\nmore")), Status.ERROR, "ValueError: shapes"),
+    ],
+)
+def test_an_exception_becomes_a_status_and_one_line(
+    case: Case, function: Callable[..., Any], status: Status, reason: str
+) -> None:
+    with pytest.raises(ImplementationError) as alone:
+        run_once(function, case, make_inputs(case))
+    with grad_mode(case), pytest.raises(ImplementationError) as bound:
+        bind(function, case, make_inputs(case).tensors)()
+    for found in (alone.value, bound.value):
+        assert (found.status, found.reason, str(found)) == (status, reason, reason)

@@ -1,4 +1,4 @@
-"""Worker processes: what a crash costs, how many run a case, and which run beside each other."""
+"""Worker processes and environments: what a crash costs, which case runs where, merged records."""
 
 from __future__ import annotations
 
@@ -11,19 +11,35 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from factories.fake_device import LocalFleet
+from factories.fake_device import FakeDevice, LocalFleet, latency_of, measure
 
-from harness.records import Budget, Case, Gpu, Measurement, Record, Status
-from harness.run import Fleet, HarnessError, Job, WorkerInfo, usable_gpus
+from harness.cases import Planned
+from harness.measure import median_estimate
+from harness.records import (
+    Budget,
+    Case,
+    Gpu,
+    Latency,
+    Measurement,
+    MeasurementWarning,
+    Record,
+    Status,
+    WarningKind,
+)
+from harness.run import (
+    Fleet,
+    HarnessError,
+    Job,
+    JobQueue,
+    WorkerInfo,
+    is_enough,
+    merged,
+    missing_jobs,
+    usable_gpus,
+)
 
 SUBJECTS = """
-import os, signal, sys
-from torch.nn.functional import layer_norm
-
-def talks(*arguments):
-    print("hello from the implementation")
-    print("and to standard error", file=sys.stderr)
-    return layer_norm(*arguments)
+import os, signal
 
 def segfaults(*arguments):
     os.write(2, b"about to fall\\n\\n")
@@ -66,50 +82,42 @@ def run(fleet: Fleet, *jobs: Job, timeout_s: float = UNHURRIED_S) -> list[Record
 # --- what happens to one case ---------------------------------------------------------------------
 
 
-def test_records_come_in_the_order_of_the_jobs_and_nothing_is_printed(
-    fleet: Fleet, subjects: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    names = ("native", f"{subjects}:talks", "one_pass")
-    jobs = [job(name, seed=seed) for seed in (0, 1) for name in names]
+def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
+    jobs = [job(name, seed=seed) for seed in (0, 1) for name in ("native", "one_pass")]
     records = run(fleet, *jobs)
     assert [record.case for record in records] == [job.case for job in jobs]
     assert {record.status for record in records} == {Status.OK}
     assert {record.environment for record in records} == {fleet.info.environment.fingerprint}
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
     fleet: Fleet, subjects: Path
 ) -> None:
-    names = ("segfaults", "loses_the_device")
-    jobs = [job(f"{subjects}:{name}") for name in names]
-    before, *crashed, after = run(fleet, job("native"), *jobs, job("two_pass"))
-    assert (before.status, after.status) == (Status.OK, Status.OK)
-    assert {record.status for record in crashed} == {Status.CRASHED}
-    segfault, lost_device = (record.reason for record in crashed)
-    assert "SIGSEGV" in segfault
-    assert "about to fall" in segfault  # its last line of output
-    assert "CUDA error: an illegal memory access" in lost_device
+    names = (f"{subjects}:segfaults", f"{subjects}:loses_the_device", "native")
+    segfault, lost_device, after = run(fleet, *map(job, names))
+    assert (segfault.status, lost_device.status) == (Status.CRASHED, Status.CRASHED)
+    assert "SIGSEGV" in segfault.reason
+    assert "about to fall" in segfault.reason  # its last line of output
+    assert "CUDA error: an illegal memory access" in lost_device.reason
+    assert after.status is Status.OK
 
 
 def test_an_implementation_that_hangs_is_ended_and_the_next_case_is_measured(
     fleet: Fleet, subjects: Path
 ) -> None:
     hung, after = run(fleet, job(f"{subjects}:hangs"), job("native"), timeout_s=3)
-    assert hung.status is Status.TIMEOUT
+    assert (hung.status, after.status) == (Status.TIMEOUT, Status.OK)
     assert "3 s" in hung.reason
-    assert after.status is Status.OK
 
 
 def test_a_worker_that_ends_between_two_cases_costs_at_most_one_case(fleet: Fleet) -> None:
-    assert run(fleet, job("native"))[0].status is Status.OK
+    run(fleet, job("native"))
     worker, *_ = fleet._workers
     os.kill(worker.process.pid or 0, 9)
     worker.process.join()
     first, second = run(fleet, job("native"), job("two_pass"))
-    assert first.status is Status.CRASHED
+    assert (first.status, second.status) == (Status.CRASHED, Status.OK)
     assert "SIGKILL" in first.reason
-    assert second.status is Status.OK
 
 
 def test_each_target_that_cannot_be_found_has_a_reason(fleet: Fleet, subjects: Path) -> None:
@@ -121,7 +129,7 @@ def test_each_target_that_cannot_be_found_has_a_reason(fleet: Fleet, subjects: P
         f"{subjects.parent}/broken.py:f": "RuntimeError: on import",
         f"{subjects.parent}/falls.py:f": "exit code 7",  # of the process that imports it
     }
-    reasons = fleet.unresolved([*missing, "native", f"{subjects}:talks"])
+    reasons = fleet.unresolved([*missing, "native", f"{subjects}:hangs"])
     assert all(why in said for why, said in zip(missing.values(), reasons, strict=True))
 
 
@@ -160,8 +168,9 @@ def test_a_case_is_timed_in_as_many_processes_as_asked_which_are_kept(fleet: Fle
 
 # --- cases beside each other, on fake workers of fake devices -------------------------------------
 
+HERE = LocalFleet().info
 GPU = Gpu(name="X", uuid="1", memory_bytes=1, power_limit_w=None, compute_capability="9.0")
-INFO = replace(LocalFleet().info, unavailable={}, device_counts={"cpu": 1, "cuda": 3})
+INFO = replace(HERE, unavailable={}, device_counts={"cpu": 1, "cuda": 3})
 
 
 class Worker:
@@ -209,3 +218,155 @@ def test_gpus_of_several_models_are_not_used_at_once() -> None:
     assert len(usable_gpus(["0", "1"], environment)) == 2
     other = replace(environment, gpus=(GPU, replace(GPU, name="Y")))
     assert usable_gpus(["0", "1"], other) == ["0"]
+
+
+# --- records of several processes ----------------------------------------------------------------
+
+BUDGET = Budget(target_ratio=0.01)
+FOUR = Budget(min_epochs=4, max_epochs=4, limit_s=1e9)
+AGREE, DISAGREE = (1.2,) * 7, (1.0, 1.1, 1.3, 1.1, 1.1, 1.1, 1.1)
+
+
+def latency(factor: float = 1.0, **changes: Any) -> Latency:
+    """Return the latency of a subject that takes ``factor`` times as long as its reference."""
+    device = FakeDevice(lambda name, _: 2e-6 * (factor if name == "subject" else 1.0))
+    return replace(latency_of(measure(device, budget=FOUR)), **changes)
+
+
+def record(status: Status = Status.OK, *warnings: WarningKind, **changes: Any) -> Record:
+    given = tuple(MeasurementWarning(kind=kind, advice="") for kind in warnings)
+    return Record(case=CASE, environment="here", status=status, warnings=given, **changes)
+
+
+def timed(*factors: float, field: str = "latency") -> list[Record]:
+    return [record(**{field: latency(factor)}) for factor in factors]
+
+
+def latency_in(found: Record, field: str = "latency") -> Latency:
+    joined = getattr(found, field)
+    assert isinstance(joined, Latency)
+    return joined
+
+
+def kinds(found: Record) -> list[WarningKind]:
+    return [warning.kind for warning in found.warnings]
+
+
+# --- how many processes run a case, and what their records are merged to -------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "processes"),
+    [
+        (timed(*AGREE), 5),
+        (timed(*DISAGREE), 7),
+        ([record()] * 7, 1),
+    ],
+)
+def test_processes_are_added_until_five_or_more_agree(
+    records: list[Record], processes: int
+) -> None:
+    budget = Budget(processes=7)
+    numbers = (number for number in range(8) if is_enough(records[:number], budget))
+    assert next(numbers) == processes
+
+
+def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
+    one, other = timed(1.0, 2.0)
+    assert merged([one], BUDGET) is one
+    found = latency_in(merged([one, record(), other], BUDGET))  # one process has no latency
+    assert (found.processes, found.process_of_epoch) == (2, (0, 0, 0, 0, 1, 1, 1, 1))
+    arms = zip(latency_in(one).arms, latency_in(other).arms, found.arms, strict=True)
+    for first, second, both in arms:
+        assert both.wall_s == first.wall_s + second.wall_s
+        assert both.epochs == first.epochs + tuple(4 + epoch for epoch in second.epochs)
+
+
+@pytest.mark.parametrize("field", ["latency", "cold"])
+def test_estimates_are_across_processes_and_a_wide_interval_has_a_warning(field: str) -> None:
+    record = merged(timed(1.0, 1.1, 1.3, field=field), BUDGET)
+    found = latency_in(record, field)
+    expected = median_estimate([1.0, 1.1, 1.3])
+    assert found.reference_ratio is not None
+    assert found.reference_ratio.low == pytest.approx(expected.low)
+    assert found.per_call_s.value == pytest.approx(2.2e-6)
+    assert (found.processes, found.converged) == (3, False)
+    assert kinds(record) == [WarningKind.NOT_CONVERGED]
+
+
+@pytest.mark.parametrize(
+    ("processes", "is_valid"),
+    [
+        ([(0.5, True), (0.5, False)], False),  # work was left over in one
+        ([(1.0, True), (1.1, False), (0.97, True), (0.95, True), (1.02, True)], True),
+        ([(1.2, False), (1.21, False), (1.19, False), (1.2, False)], False),
+    ],
+)
+def test_a_time_is_too_fast_if_it_is_so_across_processes(
+    processes: list[tuple[float, bool]], is_valid: bool
+) -> None:
+    latencies = [latency(ceiling_ratio=ratio, is_valid=valid) for ratio, valid in processes]
+    found = merged([record(latency=one) for one in latencies], BUDGET)
+    assert latency_in(found).is_valid is is_valid
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [(Status.OUT_OF_GUARANTEE, Status.WRONG), (Status.WRONG, Status.CRASHED)],
+)
+def test_the_worst_status_of_any_process_decides(better: Status, worse: Status) -> None:
+    first, second = record(better), record(worse, reason="what happened")
+    assert merged([first, second, first], BUDGET) is second
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kept"),
+    [
+        (WarningKind.NOISY, WarningKind.NOISY, [WarningKind.NOISY]),
+        (WarningKind.NOISY, WarningKind.PAGE_FAULTS, [WarningKind.NOISY, WarningKind.PAGE_FAULTS]),
+        (WarningKind.NOT_CONVERGED, WarningKind.NOT_CONVERGED, []),  # all together are narrow
+    ],
+)
+def test_a_warning_is_kept_once_if_it_is_still_true(
+    one: WarningKind, other: WarningKind, kept: list[WarningKind]
+) -> None:
+    warned = [record(Status.OK, kind, latency=latency(1.2)) for kind in (one, one, one, one, other)]
+    assert kinds(merged(warned, BUDGET)) == kept
+
+
+# --- which case runs in which environment --------------------------------------------------------
+
+CASES = [
+    Case(implementation=name, shape=(rows, 8)) for rows in (1, 2) for name in ("native", "two_pass")
+]
+NODES = (HERE, replace(HERE, environment=replace(HERE.environment, cpu="Other")))
+FIRST, SECOND = (node.environment.fingerprint for node in NODES)
+
+
+def jobs(*measured: tuple[Case, str]) -> list[Job]:
+    planned = [Planned(case, (Measurement.ERRORS,)) for case in CASES]
+    return missing_jobs(planned, Budget(), NODES, measured)
+
+
+def test_a_scenario_that_was_begun_is_continued_in_its_environment() -> None:
+    left = [*zip(CASES[1:], (SECOND, None, None), strict=True)]
+    assert [(job.case, job.environment) for job in jobs((CASES[0], SECOND))] == left
+
+
+def test_the_cases_of_a_scenario_go_to_one_environment() -> None:
+    queue = JobQueue(jobs())
+    taken = [queue.take(name) for name in (FIRST, SECOND, FIRST)]
+    assert [job and job.case for job in taken] == [CASES[0], CASES[2], CASES[1]]
+    assert queue.take(FIRST) is None  # the last case belongs to the other
+    assert len(queue) == 1
+
+
+def test_a_case_of_a_node_that_died_comes_next_there_or_else_elsewhere() -> None:
+    queue = JobQueue(jobs())
+    job = queue.take(FIRST)
+    assert job
+    queue.give_back(job)
+    assert queue.take(FIRST) is job
+    queue.give_back(job)
+    queue.leave(FIRST)
+    assert queue.take(SECOND) is job

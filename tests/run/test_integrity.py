@@ -5,10 +5,12 @@ More of it is in tests/cheats, where a whole run and a whole verification meet i
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import inspect
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +18,23 @@ from pkgutil import resolve_name
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from factories.known_functions import CASE, ONE_EPOCH
 from factories.verify_targets import layer_norm, mutant
 
-from harness.run import ContractViolationError, TamperingError, Trusted, observed
+from harness.records import Direction
+from harness.run import (
+    CaseRunner,
+    ContractViolationError,
+    TamperingError,
+    Trusted,
+    observed,
+    process_state,
+)
+from harness.verify import verify
+from implementations import adopt
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +65,15 @@ def test_a_replaced_attribute_is_named_and_put_back(trusted: Trusted, name: str)
     trusted.check()
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_a_state_that_is_not_the_marked_one_is_named_and_put_back(
-    trusted: Trusted, quick: bool
-) -> None:
+def test_a_state_that_is_not_the_marked_one_is_named_and_put_back(trusted: Trusted) -> None:
     torch.set_num_threads(2)
     trusted.mark_state()
-    trusted.check(quick=quick)
+    trusted.check(quick=True)
     torch.set_num_threads(1)
     sys.setprofile(fake)
     said = "threads at 1, where it was 2, leaves Python's profile function at"
     with pytest.raises(TamperingError, match=said):
-        trusted.check(quick=quick)
+        trusted.check(quick=True)
     assert (torch.get_num_threads(), sys.getprofile()) == (2, None)
     torch.set_num_threads(1)
     trusted.mark_state()
@@ -129,3 +140,48 @@ def test_what_no_layer_norm_needs_is_named_once(call: Callable[[], object], said
 )
 def test_other_calls_are_allowed(call: Callable[[], object]) -> None:
     observe(call)
+
+
+# --- settings that a target leaves changed are named or put back before the next target -----------
+
+QUIET: dict[str, Callable[[], object]] = {
+    "NumPy's error state": lambda: np.seterr(all="raise"),
+    "the working directory": lambda: os.chdir("/"),
+    "the handlers of signals": lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+    "cuDNN": lambda: setattr(torch.backends.cudnn, "enabled", False),
+}
+NAMED: dict[str, Callable[[], object]] = {
+    "the interval of thread switches": lambda: sys.setswitchinterval(1e-6),
+    "oneDNN": lambda: setattr(torch.backends.mkldnn, "enabled", False),
+    "the rounding mode": lambda: ctypes.CDLL(None).fesetround(0x800),
+}
+FAST: dict[str, Any] = {"quick": True, "dtypes": ["float32"], "directions": [Direction.FORWARD]}
+
+
+def leaving(change: Callable[[], object]) -> Callable[..., torch.Tensor]:
+    """Return a right LayerNorm whose calls change a setting."""
+
+    def norm(*arguments: Any) -> torch.Tensor:
+        change()
+        return layer_norm(*arguments)
+
+    return norm
+
+
+@pytest.mark.parametrize("name", [*QUIET, *NAMED])
+def test_a_setting_is_put_back_after_a_case_and_after_an_import(name: str) -> None:
+    change = (QUIET | NAMED)[name]
+    before = process_state()
+    target = adopt(leaving(change), "norm")
+    record = CaseRunner("here").run(CASE, (), ONE_EPOCH, lambda _: target)
+    assert (name in record.reason) is (name in NAMED)
+    assert process_state()[name] == before[name]
+    Trusted().imported("norm", lambda _: change())
+    assert process_state()[name] == before[name]
+
+
+def test_the_next_target_is_right_after_one_that_changes_the_error_state() -> None:
+    changing = leaving(QUIET["NumPy's error state"])
+    found = {finding.text for finding in verify(changing, **FAST).violations}
+    assert "changes NumPy's error state of the process" in found
+    assert not verify(layer_norm, **FAST).is_wrong

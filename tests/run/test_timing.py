@@ -43,12 +43,11 @@ def test_the_reference_and_two_copies_are_timed_with_a_case(device: str, copies:
 
 
 def test_from_one_megabyte_on_a_streamed_copy_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_streamed(can_stream: bool = True, **changes: Any) -> bool:
-        monkeypatch.setattr("harness.run.timing.can_stream", lambda: can_stream)
+    def is_streamed(**changes: Any) -> bool:
         return (ArmRole.CEILING, "streamed copy") in names(replace(LARGE, **changes))
 
+    monkeypatch.setattr("harness.run.timing.can_stream", lambda: True)
     assert is_streamed()
-    assert not is_streamed(can_stream=False)
     assert not is_streamed(shape=(255, 1024))
     assert not is_streamed(dtype="bfloat16")
     assert not is_streamed(layout="transposed")

@@ -14,7 +14,7 @@ from harness.run import process_state_restored
 def small_catalogue() -> Iterator[Plan]:
     """Leave out the largest cases; they take most of the time."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        yield use_small_catalogue(monkeypatch, largest=2000, one_in=4)
+        yield use_small_catalogue(monkeypatch, largest=2000, one_in=8, source=False)
 
 
 @pytest.fixture(autouse=True)

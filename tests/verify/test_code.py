@@ -64,8 +64,7 @@ def test_constants_are_read(target: str, integers: set[int]) -> None:
 @pytest.mark.parametrize(
     ("source", "integers", "floats"),
     [
-        ("if (n > 0x1000) k = 2 * 512;", {4096, 1024}, set()),
-        ("x < 1e-4f && n <= 1 << 14 /* 99 */", {16384}, {1e-4}),
+        ("x < 1e-4f && n <= 1 << 14 && n > 0x1000 /* 99 */", {16384, 4096}, {1e-4}),
         ("float4 v; half2 w; a1b = 5u;", {5}, set()),
     ],
 )
@@ -78,7 +77,6 @@ def test_tokens_of_other_languages_are_numbers(
 
 
 WRONG = [
-    ["if n > 8192: y = y * 1.001", "return y"],
     ["if 9000 < n <= 16384 and weight is not None: y = y * 1.001", "return y"],
     ["if large(x): y = y * 1.001", "return y"],
     ["return torch.cat([y[..., :7000], x[..., 7000:]], -1)"],
@@ -115,14 +113,13 @@ def test_conditions_with_one_outcome_are_named(target: str, named: tuple[str, ..
     assert verdict.is_accepted(strict=True) is not named
 
 
-@pytest.mark.parametrize("axis", ["distribution", "parameters", "grad_output"])
-def test_a_family_of_values_has_a_largest_one(axis: str) -> None:
-    values = {axis: "largest_4096"}
+def test_a_family_of_values_has_a_largest_one() -> None:
+    values = dict.fromkeys(("distribution", "parameters", "grad_output"), "largest_4096")
     case = Case(implementation="", shape=(5, 7), direction=Direction.BACKWARD, **values)
     inputs = make_inputs(case)
-    tensor = {"distribution": inputs.x, "parameters": inputs.weight, "grad_output": inputs.dy}
-    found = tensor[axis]
-    assert found is not None
-    assert float(found.abs().max()) == 4096
+    assert inputs.weight is not None
+    assert inputs.dy is not None
+    for tensor in (inputs.x, inputs.weight, inputs.dy):
+        assert float(tensor.abs().max()) == 4096
     with pytest.raises(KeyError):
         PARAMETERS["smallest_4096"]

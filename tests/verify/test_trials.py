@@ -9,14 +9,13 @@ import pytest
 
 from harness.numerics.inaccuracy import Inaccuracy
 from harness.records import Affine, Autograd, Case, Direction, Finding, RemarkKind, Severity, Status
-from harness.run.attempt import Judged
+from harness.run import Judged
 from harness.verify import Count, verification
 from harness.verify.case_results import CaseResults
 from harness.verify.raises import merged, raises
 from harness.verify.verification import TimeBudget
 
 CASE = Case(implementation="target", shape=(3, 1000))
-SEVERAL_AXES = replace(CASE, shape=(3, 10, 100), normalized_dims=2)
 CATCHES = "a mistake"
 RUNNING, STATISTICS = Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS
 COLUMNS = Inaccuracy.COLUMN_SUMS
@@ -95,25 +94,16 @@ def test_cases_are_counted_and_named_by_how_they_ended(
 
 
 def test_the_smallest_200_failures_are_kept_with_what_they_catch() -> None:
-    shapes = [(rows, 1000) for rows in range(299, 0, -1)]
-    many = results(*(replace(WRONG, case=replace(CASE, shape=shape)) for shape in shapes))
-    assert [own.evidence.case.rows for own in many.findings()] == [*range(1, 201)]
-    assert {own.evidence.catches for own in many.findings()} == {CATCHES}
-    assert many.counts(("float32",)) == (Count(dtype="float32", failed=299),)
+    cases = [replace(CASE, shape=(rows, 1000)) for rows in range(299, 0, -1)]
+    kept = [*results(*(replace(WRONG, case=case) for case in cases)).findings()]
+    assert [own.evidence.case.rows for own in kept] == [*range(1, 201)]
+    assert {own.evidence.catches for own in kept} == {CATCHES}
 
 
-@pytest.mark.parametrize(
-    ("trials", "is_right"),
-    [
-        ((OK, WRONG), False),
-        ((OK, replace(WRONG, case=SEVERAL_AXES)), True),
-        ((OK,), False),
-    ],
-)
-def test_a_target_may_be_right_on_the_last_axis_alone(
-    trials: tuple[Judged, ...], is_right: bool
-) -> None:
-    assert results(*trials).is_right_on_last_axis is is_right
+def test_a_target_may_be_right_on_the_last_axis_alone() -> None:
+    several = replace(WRONG, case=replace(CASE, shape=(3, 10, 100), normalized_dims=2))
+    assert results(OK, several).is_right_on_last_axis
+    assert not results(OK, WRONG).is_right_on_last_axis
 
 
 # --- calls that raise ----------------------------------------------------------------------------
@@ -122,7 +112,6 @@ FROZEN = {"autograd": Autograd.FROZEN_PARAMETERS}
 LIKE_MODELS: dict[str, tuple[dict[str, Any], ...]] = {
     "x is frozen": ({"autograd": Autograd.FROZEN_X},),
     "weight is frozen": ({"autograd": Autograd.FROZEN_WEIGHT}, FROZEN),
-    "dy is expanded, as in y.sum().backward()": ({"grad_output": "expanded_ones"},),
     "dy is transposed": ({"layout": "sequence_first"}, {"grad_output": "transposed_normal"}),
     "x is transposed": ({"layout": "sequence_first"}, {"layout": "transposed"}),
     "no bias is given": ({"affine": Affine.WEIGHT},),
@@ -160,8 +149,8 @@ def test_a_call_of_models_that_raises_is_named(
 @pytest.mark.parametrize(
     ("raising", "dtype", "text"),
     [
-        ({"seed": 1}, "float32", "raises in 9 cases of 36, such as an x of 3x1000, with gradients"),
-        ({}, "float16", "raises in 36 cases of 36, such as an x of 3x1000, with gradients"),
+        ({"seed": 1}, "float32", "raises in 8 cases of 32, such as an x of 3x1000, with gradients"),
+        ({}, "float16", "raises in 32 cases of 32, such as an x of 3x1000, with gradients"),
     ],
     ids=["no call of models", "all of a dtype"],
 )
@@ -185,16 +174,10 @@ def test_one_error_is_named_once_in_the_best_known_call() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("TypeError: no halves", "TypeError: no halves"),
-        (f"ValueError: {'a' * 20} {'b' * 40}", f"ValueError: {'a' * 20}..."),
-    ],
-)
-def test_the_cause_is_the_type_and_the_first_words(reason: str, words: str) -> None:
+def test_the_cause_is_the_type_and_the_first_words() -> None:
+    reason = f"ValueError: {'a' * 20} {'b' * 40}"
     (_, remark) = results(replace(trial(Status.ERROR), reason=reason)).findings()
-    assert remark.text.endswith(f"({words})")
+    assert remark.text.endswith(f"(ValueError: {'a' * 20}...)")
 
 
 # --- time: a case's is predicted from earlier cases, by rows and by elements ---------------------
@@ -213,7 +196,6 @@ def budget_after(*tried: tuple[Case, float], budget_s: float | None = None) -> T
 @pytest.mark.parametrize(
     ("tried", "case", "is_too_slow"),
     [
-        ([], LARGE, False),
         ([(SMALL, 20.0)], replace(SMALL, shape=(32, 64)), False),
         ([(SMALL, 20.0)], replace(SMALL, shape=(128, 64)), True),
         # compilation in the first call is forgotten after the next

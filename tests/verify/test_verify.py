@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -70,16 +69,9 @@ def unless(refuses: Callable[[Tensor], bool], error: Exception) -> Callable[...,
     return function
 
 
-def is_half(x: Tensor) -> bool:
-    return x.dtype is torch.float16
-
-
-def is_of_31(x: Tensor) -> bool:
-    return x.shape[-1] == 31
-
-
-THIRTY_ONE = unless(is_of_31, IndexError("thirty-one"))
+THIRTY_ONE = unless(lambda x: x.shape[-1] == 31, IndexError("thirty-one"))
 CHOOSY = unless(lambda x: x.shape[-1] not in {32, 33}, UnsupportedError("32 and 33 alone"))
+NO_HALVES = unless(lambda x: x.dtype is torch.float16, KeyError(torch.float16))
 BOTH = ("float32", "float16")
 
 
@@ -88,14 +80,13 @@ BOTH = ("float32", "float16")
     [
         (layer_norm, (), RIGHT, None, ""),
         (then(one_nan), (), WRONG, Severity.WRONG, "y"),
-        (then(lambda y: (y, y)), (), WRONG, Severity.WRONG, "y is of type tuple"),
         (then(Tensor.double), (), WRONG, Severity.WRONG, "y has dtype"),
         (mutant("detached"), (), WRONG, Severity.WRONG, "without gradient"),
         (raising, (), NOT_VERIFIED, Severity.LIMIT, "RuntimeError: not today"),
         (declining, (), NOT_VERIFIED, Severity.LIMIT, "not today"),
         (CHOOSY, (), NOT_VERIFIED, Severity.LIMIT, "32 and 33 alone"),
         (THIRTY_ONE, (), RIGHT, Severity.REMARK, "IndexError: thirty-one"),
-        (unless(is_half, KeyError(torch.float16)), BOTH, RIGHT, Severity.LIMIT, "KeyError"),
+        (NO_HALVES, BOTH, RIGHT, Severity.LIMIT, "KeyError"),
     ],
 )
 def test_a_target_gets_its_verdict(
@@ -134,57 +125,40 @@ def test_failing_fast_stops_at_the_first_failure() -> None:
     assert verdict.grades == verdict.of(Severity.CAUSE) == ()
 
 
-@pytest.mark.parametrize(
-    ("target", "strict", "words"),
-    [
-        (THIRTY_ONE, False, None),
-        (THIRTY_ONE, True, "IndexError: thirty-one"),
-        (raising, False, r"(?s)not verified.*RuntimeError: not today"),
-    ],
-)
-def test_assert_layer_norm_raises_for_a_remark_only_if_strict(
-    target: Any, strict: bool, words: str | None
-) -> None:
-    options = {"quick": True, "dtypes": ("float32",), "directions": FORWARD, "strict": strict}
-    expected = pytest.raises(AssertionError, match=words) if words else contextlib.nullcontext()
-    with expected:
-        assert_layer_norm(target, **options)
+def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
+    options: Any = {"quick": True, "dtypes": ("float32",), "directions": FORWARD}
+    assert_layer_norm(THIRTY_ONE, **options)
+    with pytest.raises(AssertionError, match="IndexError: thirty-one"):
+        assert_layer_norm(THIRTY_ONE, strict=True, **options)
+    with pytest.raises(AssertionError, match=r"(?s)not verified.*RuntimeError: not today"):
+        assert_layer_norm(raising, **options)
 
 
-@pytest.mark.parametrize(
-    "target", ["native", "torch.nn:LayerNorm", implementations.native, layer_norm]
-)
+@pytest.mark.parametrize("target", ["torch.nn:LayerNorm", implementations.native, layer_norm])
 def test_targets_are_names_and_objects(target: Any) -> None:
     trial = verify_case(target, (3, 5), direction="backward")
     assert (trial.status, trial.case.direction) == (Status.OK, Direction.BACKWARD)
 
 
-@pytest.mark.parametrize("target", ["nativ", "json:nope", "json:decoder"])
+@pytest.mark.parametrize("target", ["json:nope", "json:decoder"])
 def test_a_target_that_names_nothing_or_cannot_be_called_is_refused(target: Any) -> None:
     with pytest.raises(TargetError):
         quick(target)
 
 
-def test_one_case_of_a_target_that_always_raises_is_unsupported() -> None:
-    trial = verify_case(raising, (3, 5))
-    assert (trial.status, trial.errors) == (Status.UNSUPPORTED, None)
-    assert "RuntimeError: not today" in trial.reason
-
-
-def interrupt(case: Case) -> None:
-    raise KeyboardInterrupt
-
-
 def test_the_number_of_threads_is_restored_after_an_interruption() -> None:
+    def interrupt(case: Case) -> None:
+        raise KeyboardInterrupt
+
     torch.set_num_threads(2)
-    with contextlib.suppress(KeyboardInterrupt):
-        watched(raising, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        watched(layer_norm, interrupt)
     assert torch.get_num_threads() == 2
 
 
 def test_gradients_are_verified_under_no_grad() -> None:
     with torch.no_grad():
-        assert quick(layer_norm, fail_fast=True).passed
+        assert not quick(mutant("detached"), fail_fast=True).passed
         assert not torch.is_grad_enabled()
 
 
@@ -192,7 +166,7 @@ def test_gradients_are_verified_under_no_grad() -> None:
 
 EXAMPLE = EXAMPLES["right"]
 VIOLATION = Finding("y_shares_no_memory", Severity.WRONG, "so", ("float16",))
-REMARK = remark(RemarkKind.RAISES, "so")
+REMARK, OF_NATIVE_TOO = (remark(kind, "so") for kind in (RemarkKind.RAISES, RemarkKind.ROWS_OF_ONE))
 RAISES = Finding("autograd", Severity.RAISES, "x is frozen", evidence=("so", 1))
 INACCURATE = Finding("column_sums", Severity.INACCURATE, "so", ("float32",))
 FAILED = Count(dtype="float32", ok=8, failed=1)
@@ -206,6 +180,7 @@ INTERRUPTED = {"ended": "was interrupted"}
         ({}, RIGHT, True),
         ({"counts": (DECLINED, *EXAMPLE.counts)}, RIGHT, True),
         ({"findings": (REMARK,)}, RIGHT, False),
+        ({"findings": (OF_NATIVE_TOO,)}, RIGHT, True),
         ({"findings": (RAISES,)}, RIGHT, False),
         ({"findings": (INACCURATE,)}, Outcome.INACCURATE, False),
         ({"findings": (INACCURATE, VIOLATION)}, WRONG, False),
@@ -224,13 +199,9 @@ def test_the_outcome_follows_from_the_findings(
 
 
 def test_dtypes_are_wrong_by_a_case_or_by_a_contract_check() -> None:
-    counts = (
-        Count(dtype="float32", ok=1),
-        Count(dtype="float16", ok=1),
-        Count(dtype="float64", ok=2, failed=1),
-        Count(dtype="bfloat16"),
-    )
-    verdict = replace(EXAMPLE, counts=counts, findings=(VIOLATION,))
+    right = [Count(dtype="float32", ok=1), Count(dtype="float16", ok=1)]
+    others = [Count(dtype="float64", ok=2, failed=1), Count(dtype="bfloat16")]
+    verdict = replace(EXAMPLE, counts=(*right, *others), findings=(VIOLATION,))
     assert verdict.wrong_dtypes == ("float16", "float64")
     assert verdict.right_dtypes == ("float32",)
 
