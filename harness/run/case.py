@@ -449,7 +449,7 @@ class Draws:
         case, placed, random = self._case, self._inputs.at(tensors), self._random
         is_backward = case.direction is Direction.BACKWARD
         changed = [placed.dy] if is_backward else [placed.x, placed.dy]
-        memory = [_rows(tensor, case) for tensor in changed if tensor is not None]
+        memory = [_written(_rows(tensor, case)) for tensor in changed if tensor is not None]
         at, other = (random.randrange(memory[0].shape[0]) for _ in range(2))
         before = [rows[at].clone() for rows in memory]
         kept: list[Outputs] = []
@@ -590,7 +590,7 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
         return None
     new_s, old_s, random = list[float](), list[float](), Random()
     for pair in range(_SURE):
-        rows = _rows(changed, case)
+        rows = _written(_rows(changed, case))
         row = rows[random.randrange(rows.shape[0])]
         scale = partial(next, map(row.mul_, cycle(_FACTORS)))
         new_s.append(subject.timed_result(subject.calls, scale)[1])
@@ -614,6 +614,12 @@ def _rows(tensor: Tensor, case: Case) -> Tensor:
     place = tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
     alias = tensor.new_empty(0).set_(*place)
     return alias if tensor.dim() > len(case.normalized_shape) else alias[None]
+
+
+def _written(rows: Tensor) -> Tensor:
+    """Return a view in which no two elements of a row share memory, as in expanded axes."""
+    lasting = [slice(None) if stride else slice(1) for stride in rows.stride()[1:]]
+    return rows[(slice(None), *lasting)]
 
 
 def shifted_or_negated(inputs: Inputs, case: Case) -> Inputs | None:

@@ -75,12 +75,12 @@ OF_CALLS = (
         seen=GPU_MODE,
     ),
     Cheat(
-        name="is right in its first 40 calls only",
+        name="is right in its first 60 calls only",
         source=norm(
             """
             calls.append(None)
             y = real(x, normalized_shape, weight, bias, eps)
-            return y if len(calls) < 40 else y * 1.01
+            return y if len(calls) < 60 else y * 1.01
             """,
             "calls = []",
         ),
