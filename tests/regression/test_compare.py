@@ -133,6 +133,19 @@ def memory_and_operators() -> Rows:
     yield "a smaller error, more memory", RIGHT, worse
 
 
+def instructions() -> Rows:
+    for before, after in ((50_000, 50_500), (50_000, 50_501), (50_501, 50_000)):
+        yield f"{before}, then {after} instructions", *counted(before, after)
+    for before, after in ((2_000_000, 2_004_000), (2_000_000, 2_004_001)):
+        old, new = counted(before, after)
+        yield f"{before}, then {after} instructions elsewhere", old, elsewhere(new)
+    yield "instructions are not counted any more", *counted(50_000, None)
+
+
+def counted(*instructions: int | None) -> Iterator[Record]:
+    return (make_record(instructions=number) for number in instructions)
+
+
 OTHER_LATENCIES: list[dict[str, Any]] = [
     {"timer": "pytest-benchmark:time"},
     {"is_valid": False},
@@ -164,7 +177,7 @@ def test_every_figure_but_one_of_errors_and_of_memory_is_compared() -> None:
 
 
 def test_what_changed_and_why_reads_as_in_the_golden_file() -> None:
-    parts = (statuses, errors, errors_elsewhere, memory_and_operators, latencies)
+    parts = (statuses, errors, errors_elsewhere, memory_and_operators, instructions, latencies)
     found = {name: change(*records) for part in parts for name, *records in part()}
     for first, fresh in (
         (1.5, (1.5,) * 5),
@@ -187,7 +200,7 @@ def test_notes_read_as_in_the_golden_file() -> None:
     cold = make_record(ONE, (1.0,), cold=make_latency())
     many = make_cases(36)
     pairs: list[tuple[Record | Results, Record | Results]] = [
-        (make_record(ONE, STEADY), updated),
+        (make_record(ONE, STEADY, instructions=9), updated),
         (make_record(ONE), make_record(ONE, environment=ELSEWHERE)),
         (noisy, make_record(ONE, (1.0,))),
         (cold, cold),
@@ -202,6 +215,36 @@ def test_notes_read_as_in_the_golden_file() -> None:
         for note in (found.notes or ["no note"])
     ]
     assert_golden("\n".join(notes), GOLDEN / "notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("implementation", "packages", "is_timed"),
+    [
+        ("two_pass", {"onnx": "1.18"}, True),
+        ("two_pass", {"jax": "0.9"}, True),
+        ("two_pass", {"torch": "2.14.0"}, False),
+        ("jax", {"onnx": "1.18"}, True),
+        ("jax", {"jax": "0.9"}, False),
+        ("mine.py:norm", {"jax": "0.9"}, False),
+    ],
+)
+def test_times_are_compared_if_the_packages_that_a_case_needs_are_the_same(
+    implementation: str, packages: dict[str, str], is_timed: bool
+) -> None:
+    here = {"torch": "2.13.0", "jax": "0.8"}
+    case = make_case(implementation)
+    environments = [
+        replace(HERE, packages=tuple(versions.items())) for versions in (here, here | packages)
+    ]
+    before, after = (
+        replace(
+            results_of(make_record(case, STEADY, environment=environment)),
+            environments={environment.fingerprint: environment},
+        )
+        for environment in environments
+    )
+    (found,) = compared(before, after).changes
+    assert (found.ratio is not None) is is_timed
 
 
 # --- what is refused -----------------------------------------------------------------------------
