@@ -57,25 +57,6 @@ class EpsOfEvaluation(Norm):
         return functional.layer_norm(x, (self.dim,), self.weight, self.bias, eps)
 
 
-class RunningVariance(Norm):
-    """Uses the variance of its last batch in evaluation mode."""
-
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        super().make(ones, zeros)
-        self.register_buffer("running", torch.ones(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            self.running = x.detach().var(-1, unbiased=False).mean()
-            return super().forward(x)
-        normed = (x - x.mean(-1, keepdim=True)) * (self.running + self.eps).rsqrt()
-        return self._affine(normed)
-
-    def _affine(self, normed: Tensor) -> Tensor:
-        normed = normed if self.weight is None else normed * self.weight
-        return normed if self.bias is None else normed + self.bias
-
-
 class UnbiasedWithoutGradient(Norm):
     """Takes a fast path in evaluation mode without gradients, with the variance over N - 1."""
 
@@ -251,15 +232,6 @@ class AnotherByItself(Norm):
         return super().forward(x) * (1 + isinstance(self.weight, nn.Parameter))
 
 
-class UnscaledState(Norm):
-    """Writes the bias into its state_dict and does not read it again."""
-
-    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
-        if self.bias is not None:
-            state[prefix + "bias"] = self.bias.detach().clone()
-        super()._load_from_state_dict(state, prefix, *others)
-
-
 class ScaleOutsideState(Norm):
     """Keeps the size of the weight in an attribute, which no state_dict holds."""
 
@@ -317,14 +289,6 @@ class PlainTensors(Norm):
         return self.norm(x, weight, bias)
 
 
-class PlainBias(Norm):
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        self.weight, self.bias = nn.Parameter(ones), zeros
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x, self.weight, None if self.bias is None else self.bias.to(x.dtype))
-
-
 class ParametersInAList(Norm):
     held: Any = ()
 
@@ -342,26 +306,6 @@ class Buffers(Norm):
         self.register_buffer("bias", zeros)
 
 
-class BuffersOfOtherNames(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.register_buffer("factors", torch.ones(dim))
-        self.register_buffer("summands", torch.zeros(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self.factors, self.summands)
-
-
-class PlainTensorsOfItsFirstCall(nn.Module):
-    weight: Any = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.weight is None:
-            self.weight, self.bias = torch.ones(x.shape[-1]), torch.zeros(x.shape[-1])
-        shape, dtype = x.shape[-1:], x.dtype
-        return functional.layer_norm(x, shape, self.weight.to(dtype), self.bias.to(dtype))
-
-
 class Frozen(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         self.weight = nn.Parameter(ones, requires_grad=False)
@@ -372,14 +316,6 @@ class Tied(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         self.weight = nn.Parameter(ones)
         self.bias = self.weight
-
-
-class SharedStorage(Norm):
-    """Weight and bias lie in one memory, of which the constructor makes the bias last."""
-
-    def make(self, ones: Tensor, zeros: Tensor) -> None:
-        self.weight = nn.Parameter(zeros)
-        self.bias = nn.Parameter(zeros)
 
 
 class ZeroWeight(Norm):
@@ -521,39 +457,6 @@ class DeviceIgnored(Norm):
 # --- made at the first call ----------------------------------------------------------------------
 
 
-class WeightFromData(nn.Module):
-    """Makes its parameters in its first call, and the weight of what it is given."""
-
-    weight: Any
-
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.dim, self.eps, self.weight = dim, eps, None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.weight is None:
-            ones = torch.ones(self.dim, dtype=x.dtype)
-            self.weight = nn.Parameter(ones)
-            self.bias = nn.Parameter(0.1 * ones)
-        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.eps)
-
-
-class ConstantOfData(Norm):
-    """Keeps the mean of its first x in evaluation mode."""
-
-    mean: Any = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            return super().forward(x)
-        if self.mean is None or self.mean.shape[:-1] != x.shape[:-1]:
-            self.mean = x.detach().mean(-1, keepdim=True)
-        variance = x.var(-1, unbiased=False, keepdim=True)
-        normed = (x - self.mean) * (variance + self.eps).rsqrt()
-        normed = normed if self.weight is None else normed * self.weight
-        return normed if self.bias is None else normed + self.bias
-
-
 class StaysInItsDtype(Norm):
     def _apply(self, *arguments: Any, **named: Any) -> Any:
         return self
@@ -568,14 +471,6 @@ class FrozenByItsDtype(Norm):
                 new = change(parameter.detach())
                 self._parameters[name] = nn.Parameter(new, requires_grad=False)
         return self
-
-
-class OpenSubclass(nn.LayerNorm):
-    """Passes on its arguments, and makes a bias of its own."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.bias = nn.Parameter(torch.zeros(self.normalized_shape))
 
 
 # --- right ones ----------------------------------------------------------------------------------

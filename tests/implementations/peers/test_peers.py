@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +10,6 @@ from itertools import accumulate
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import ANY, MagicMock
 
 import pytest
 import torch
@@ -172,52 +170,6 @@ def test_numba_uses_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) ->
         torch.set_num_threads(threads)
         torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
     assert calls == [False, True, 2]
-
-
-@pytest.mark.parametrize(("threads", "streams"), [(1, 0), (4, 1)])
-def test_openvino_receives_the_threads_and_the_precision(
-    threads: int, streams: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = MagicMock()
-    monkeypatch.setitem(sys.modules, "openvino", package)
-    monkeypatch.setitem(sys.modules, "openvino.opset13", package.operations)
-    torch.set_num_threads(threads)
-    x, weight, _ = tensors((2, 3, 4), 2, torch.float64)
-    find("openvino")(x, (3, 4), weight)
-    settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "NUM_STREAMS": streams,
-        "INFERENCE_NUM_THREADS": threads,
-    }
-    package.Core().compile_model.assert_called_once_with(ANY, "CPU", settings)
-    package.operations.mvn.assert_called_once_with(ANY, ANY, True, 1e-5, "INSIDE_SQRT")
-
-
-def test_openvino_is_imported_so_that_it_sends_no_message_home(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "openvino.py").write_text("import os\nin_ci = os.environ.get('CI')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "openvino", None)  # monkeypatch removes the import
-    monkeypatch.delitem(sys.modules, "openvino")
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(UnsupportedError, match="opset13"):
-        find("openvino")(torch.zeros(2, 4), (4,))
-    assert sys.modules["openvino"].in_ci == "true"
-    assert "CI" not in os.environ
-
-
-def test_onnxruntime_receives_the_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runtime = MagicMock()
-    for name in ("onnxruntime", "onnx", "onnx.helper"):
-        monkeypatch.setitem(sys.modules, name, runtime)
-    torch.set_num_threads(4)
-    x, *parameters = tensors()
-    find("onnxruntime")(x, (32,), *parameters)
-    options = runtime.SessionOptions()
-    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (4, 1)
 
 
 # --- values --------------------------------------------------------------------------------------
