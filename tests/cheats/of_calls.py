@@ -176,7 +176,7 @@ OF_CALLS = (
             known = {key(make_inputs(case).x)}
             """,
         ),
-        run="wrong after it",
+        run="right before the timing, wrong",
         verify="for the usual inputs and a wrong one for a new seed",
         seen=SAKANA,
     ),
