@@ -81,22 +81,6 @@ def test_a_bound_is_tested_by_a_pin_of_its_first_version(
     )
 
 
-def test_the_licence_text_is_complete() -> None:
-    assert PROJECT["license"] == "Apache-2.0"
-    assert PROJECT["license-files"] == ["LICENSE"]
-    text = (ROOT / "LICENSE").read_text()
-    assert "Version 2.0, January 2004" in text
-    assert "APPENDIX: How to apply the Apache License to your work." in text
-
-
-def test_the_citation_has_the_metadata_of_the_package() -> None:
-    citation = (ROOT / "CITATION.cff").read_text()
-    (author,) = (author_entry["name"] for author_entry in PROJECT["authors"])
-    named = {name: PROJECT[key] for name, key in (("title", "name"), ("version", "version"))}
-    named |= {"license": PROJECT["license"], "  - name": author}
-    assert {f"{name}: {text}" for name, text in named.items()} <= {*citation.splitlines()}
-
-
 def test_the_wheel_holds_every_package() -> None:
     packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert packages == sorted(path.parent.name for path in ROOT.glob("*/py.typed"))

@@ -227,7 +227,8 @@ def _two_pass_ulp(case: Case, output: str) -> float:
 
 def _bound_ratio(trial: Judged, output: str) -> float:
     """Return the error of an output over its bound; 0 if the output has no bound."""
-    return max((row.bound_ratio or 0.0 for row in _rows(trial) if row.output == output), default=0.0)
+    ratios = (row.bound_ratio or 0.0 for row in _rows(trial) if row.output == output)
+    return max(ratios, default=0.0)
 
 
 def _error_ulp(trial: Judged, output: str) -> float:
