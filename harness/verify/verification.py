@@ -414,8 +414,7 @@ class Verification:
         Contract checks alone call other methods of a module than forward, such as train. They are
         run with the code that reports, too.
         """
-        if not isinstance(adapter_of(self.implementation), ModuleFunction):
-            return self.search.shapes
+        is_module = isinstance(adapter_of(self.implementation), ModuleFunction)
         checks = [declared for declared in CHECKS if declared.is_of_modules]
 
         def call(case: Case) -> None:
@@ -424,7 +423,7 @@ class Verification:
                     declared(self.implementation, case)
 
         decisions = self.search.decisions
-        if not decisions.are_settled:
+        if is_module and not decisions.are_settled:
             decisions.observe(case, partial(call, case))
             for shape in self.search.shapes if decisions.open else ():
                 further = fitted(self.implementation, case, shape=shape)
