@@ -301,8 +301,8 @@ class Sampling:
     """Calls that are timed in turn on copies of ``tensors``, epoch by epoch."""
 
     timed_calls: Sequence[TimedCall]
-    """The SUBJECT first, at most one REFERENCE, and any CEILINGs, of which only the fastest in its
-    warm-up is sampled."""
+    """One SUBJECT, at most one REFERENCE, and any CEILINGs, of which only the fastest in its
+    warm-up is sampled. They are prepared and warmed up in this order."""
     tensors: Sequence[Tensor]
     """The inputs of all; each epoch works on relocated copies."""
     device: Device
@@ -330,6 +330,8 @@ class Sampling:
         self._throttled_by: set[str] = set()
         self._placed: Sequence[Tensor] = ()
         self._arms = [Sampler(called, self.device, self.cache) for called in self.timed_calls]
+        roles = [called.role for called in self.timed_calls]
+        self._subject = self._arms[roles.index(ArmRole.SUBJECT)]
         self._faults = self._calls = self._warm_up_calls = 0
         self._orders: list[tuple[Sampler, ...]] = []
         self._epoch_s = self._left_over = 0.0
@@ -373,7 +375,7 @@ class Sampling:
                 latency, budget, wall_s, stepped=self._stepped, left_over=self._left_over
             )
         spent_s = self._sampling_s, self._warming_s
-        return Sampled(latency, warnings, *spent_s, self._placed, self._arms[0])
+        return Sampled(latency, warnings, *spent_s, self._placed, self._subject)
 
     def _warm_up(self) -> None:
         """Warm every arm up, find how many calls fill a sample, and keep the fastest copy only."""
@@ -411,7 +413,7 @@ class Sampling:
             self._clock = Clock.PROCESS_CPU
             for arm in self._arms:
                 arm.counts_all_threads = True
-            self._left_over = self._arms[0].left_over_ratio()
+            self._left_over = self._subject.left_over_ratio()
 
     def _move(self) -> None:
         """Bind the arms at new addresses and make their first calls there, untimed."""
@@ -426,7 +428,7 @@ class Sampling:
 
     def _sample_in_rounds(self) -> None:
         """Sample all arms in a random order, again and again until the epoch is over."""
-        subject, began = self._arms[0], perf_counter()
+        subject, began = self._subject, perf_counter()
         draw_in = self.random.randint(1, self._rounds) if self.draw and self._placed else None
         for rounds in range(1, _MOST_ROUNDS + 1):
             if rounds == draw_in and self.draw:
@@ -471,7 +473,7 @@ class Sampling:
             ceiling_ratio = copy_ratio.value
             if not is_too_fast:  # an invalid time is shown by its fast calls
                 ceiling_ratio *= estimate(subject).value / found.per_call_s.value
-        launches = self._arms[0].launches_s
+        launches = self._subject.launches_s
         return Latency(
             clock=self._clock,
             cache=self.cache,
@@ -490,10 +492,10 @@ class Sampling:
             resolution_s=self.device.resolution_s(),
             warm_up_calls=self._warm_up_calls,
             launch_s=median(launches) if launches else None,
-            others_ratio=self._arms[0].others_ratio(),
+            others_ratio=self._subject.others_ratio(),
             throttled_epochs=self._throttled,
             is_valid=not is_too_fast and not self._left_over,
-            arms=tuple(arms.values()),
+            arms=tuple(arms[role] for role in ArmRole if role in arms),
         )
 
     def _relocate(self) -> None:

@@ -89,18 +89,40 @@ def run_base_case(runner: CaseRunner, job: Job) -> Record:
     return runner.run(job.case, job.measurements, job.budget, find)
 
 
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """How head and base are timed in turn."""
+
+    checkout: Checkout
+    """Files of the base."""
+    is_base_first: bool = False
+    """Whether the base is imported, prepared and warmed up before head."""
+
+
 def time_against_base(runner: CaseRunner, job: Job) -> Record:
-    """Verify a case and time it in turn with the same target of the base."""
+    """Verify a case and time it in turn with the same target of the base, as ``InTurn`` says."""
     import implementations
     from harness.regression.side_by_side import side_by_side
     from harness.run import bind, function_of, time_case
 
+    how: InTurn = job.options
+    base_of = side_by_side(how.checkout).find
+    if how.is_base_first:
+        base_of(job.case.implementation)
+
     def time(judged: Judged, inputs: Inputs, *arguments: Any, **more: Any) -> Sampled:
         case = judged.case
-        base = side_by_side(job.options).find(case.implementation)
+        base = base_of(case.implementation)
         base = replace(base, function=function_of(base, case.mode, keep=True))
         bind(base.function, case, inputs.copies().tensors)()  # compiles it before the timing
-        return time_case(judged, inputs, *arguments, reference=base, **more)
+        return time_case(
+            judged,
+            inputs,
+            *arguments,
+            reference=base,
+            reference_first=how.is_base_first,
+            **more,
+        )
 
     return runner.run(job.case, job.measurements, job.budget, implementations.find, time)
 
@@ -197,8 +219,13 @@ class Bench:
         budget, files = SCREENING_IN_TURN, self.checkout
         return Job(base, measurements, budget, function=run_base_case, options=files)
 
-    def in_turn(self, case: Case, budget: Budget = SCREENING_IN_TURN) -> Job:
-        return Job(case, _LATENCY, budget, function=time_against_base, options=self.checkout)
+    def in_turn(self, case: Case, budget: Budget, *, is_base_first: bool = False) -> Job:
+        how = InTurn(self.checkout, is_base_first)
+        return Job(case, _LATENCY, budget, function=time_against_base, options=how)
+
+    def in_turn_again(self, case: Case, process: int) -> Job:
+        """Base and head swap roles in two of five processes: what favours one shows in three."""
+        return self.in_turn(case, _CONFIRMING, is_base_first=process % 2 == 0)
 
 
 def ab(
@@ -293,7 +320,7 @@ def _compare_latencies(
     ]
     bench.expect(len(before) + len(after) + len(alike))
     screened: dict[Case, Shift | Change] = {}
-    for record in bench.run([bench.in_turn(case) for case in alike]):
+    for record in bench.run([bench.in_turn(case, SCREENING_IN_TURN) for case in alike]):
         if record.status is Status.WRONG:
             after[record.case] = record
         else:
@@ -308,7 +335,7 @@ def _compare_latencies(
     changes = {case.id: found for case, found in screened.items() if isinstance(found, Change)}
     confirm = partial(
         time_again,
-        job=partial(bench.in_turn, budget=_CONFIRMING),
+        job=bench.in_turn_again,
         make_fleet=bench.make_fleet,
         say=bench.say,
         timeout_s=bench.timeout_s,

@@ -257,7 +257,7 @@ def confirm_here(
                 return f"the run was of commit {commit[:12]}, but {is_out}"
             return None
 
-        def job(case: Case) -> Job:
+        def job(case: Case, process: int) -> Job:
             return Job(case, (Measurement.LATENCY,), CONFIRMING)
 
         return time_again(suspects, job, make_fleet, say, Sweep().timeout_s, why_not=why_not)
@@ -267,7 +267,7 @@ def confirm_here(
 
 def time_again(
     suspects: Sequence[Shift],
-    job: Callable[[Case], Job],
+    job: Callable[[Case, int], Job],
     make_fleet: Callable[[], Fleet],
     say: Callable[[str], None],
     timeout_s: float,
@@ -282,7 +282,7 @@ def time_again(
 
     Args:
         suspects: what was found at first sight.
-        job: returns what a process is asked to time.
+        job: returns what a process, counted from 1, is asked to time.
         make_fleet: starts a worker process.
         say: called with each line of progress.
         timeout_s: for one case in one process.
@@ -300,7 +300,7 @@ def time_again(
             cases = count(len(left), "suspect")
             say(f"timing {cases} again, process {number} of at most {CONFIRMING_PROCESSES}")
             Random(number).shuffle(left)
-            jobs = [job(shift.case) for shift in left]
+            jobs = [job(shift.case, number) for shift in left]
             for record in fleet.run(jobs, timeout_s):
                 ratios[record.case.id] += process_ratios(record.latency)
         left = [shift for shift in left if not shift.is_refuted(ratios[shift.case.id])]

@@ -4,7 +4,8 @@ Two gates share the rule and differ in their constants. ``check`` compares with 
 a case is judged by the logarithm of its time over the reference's time, one value per process.
 Epochs of one process share the addresses of code and heap, so they cannot show how much processes
 differ. ``ab`` times base and head in turn in one process: what differs between processes is the
-same for both, so their ratio varies ten times less, on a busy machine too.
+same for both, so their ratio varies ten times less, on a busy machine too. What favours one of the
+two in every process, such as being imported first, is found by swapping their roles in some.
 
 There are two stages, because a single look at a thousand unchanged cases suspects about twenty. A
 suspect fails only if every one of several fresh processes lies beyond a limit, and their median
@@ -27,7 +28,6 @@ from harness.measure import (
     centre,
     epoch_values,
     median_estimate,
-    median_quantile,
     median_ratio,
     ratios,
     t_quantile,
@@ -69,17 +69,12 @@ CONFIRMING_PROCESSES = 5  # as in the simulations
 IN_TURN = Limits(
     suspect=log1p(0.01),  # half of the least effect that can fail
     least=log1p(0.02),  # twice the measured ratio of two functions of equal speed
-    # Half of the least effect. Of 93 cases that were 3 or 10 % slower, on a quiet and on a loaded
-    # machine, none had less than 1.4 % in any process; an unchanged one beside busy neighbours had
-    # 0.7 to 2.7 % in all five.
-    least_in_each=log1p(0.02) / 2,
-    agreement=3 / sqrt(CONFIRMING_PROCESSES),  # three standard errors of the median, as simulated
+    # Base and head swap roles in two of five processes: a bias of a role moves those the other way.
+    least_in_each=0.0,
+    # three standard errors of the median
+    agreement=3 * median_ratio(CONFIRMING_PROCESSES) / sqrt(CONFIRMING_PROCESSES),
 )
-LONG_IN_TURN = replace(
-    IN_TURN,
-    least=log1p(0.05),  # one process in a hundred is off by as much
-    least_in_each=log1p(0.05) / 2,
-)
+LONG_IN_TURN = replace(IN_TURN, least=log1p(0.05))  # one process in a hundred is off by as much
 # Base and head are mostly one algorithm, so their calls are alike: of 844 recorded measurements,
 # each split in two halves, none differed clearly and by more than 5 %.
 UNEVEN_IN_TURN_RATIO = 1.05
@@ -258,7 +253,8 @@ def screen_in_turn(record: Record) -> Shift | Change:
     ratio, epochs = latency.reference_ratio, len(latency.process_of_epoch)
     if not 0 < ratio.value < inf:
         return _inconclusive(record.case, _NOT_POSITIVE)
-    error = log(ratio.high / ratio.value) / median_quantile(epochs) if isfinite(ratio.high) else inf
+    # of the median of the epochs, or of their mean if calls are uneven
+    error = log(ratio.high / ratio.value) / t_quantile(epochs - 1) if isfinite(ratio.high) else inf
     # a call so long that only large effects can be confirmed
     is_long = latency.per_call_s.value / ratio.value >= LONG_CALL_S
     limits = LONG_IN_TURN if is_long else IN_TURN
@@ -408,9 +404,10 @@ def judge(shift: Shift, fresh: Sequence[float] | str) -> Change:
     among = f"{' to '.join(speeds)} in {processes}"
     needed = max(shift.needed, shift.limits.agreement * spread_of(fresh))
     if not (min(moves) > shift.needed_in_each and middle > needed):
+        each = _ratio_text(shift.needed_in_each) if shift.needed_in_each else "the same direction"
         return inconclusive(
             f"not confirmed: {slower_text(moved)}, {among}; a median of {_ratio_text(needed)}, and "
-            f"{_ratio_text(shift.needed_in_each)} in each of {CONFIRMING_PROCESSES}, is needed",
+            f"{each} in each of {CONFIRMING_PROCESSES}, is needed",
             ratio,
         )
     if shift.before:

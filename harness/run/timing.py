@@ -42,12 +42,13 @@ def time_case(
     allocation: Allocation,
     cache: Cache,
     reference: Implementation | None = None,
+    reference_first: bool = False,
     draw: Callable[[Sampler, Sequence[Tensor]], None] | None = None,
 ) -> Sampled:
     """Time what was judged on ``inputs``, in turn with the usual reference and copies.
 
-    If ``reference`` is given, it replaces the usual reference and the copies. ``draw`` is that of
-    :class:`harness.measure.latency.Sampling`.
+    If ``reference`` is given, it replaces the usual reference and the copies; ``reference_first``
+    prepares and warms it up first. ``draw`` is that of :class:`harness.measure.latency.Sampling`.
     """
     case = judged.case
     sampling = partial(
@@ -63,6 +64,8 @@ def time_case(
         cache=cache,
     )
     timed_calls = timed_calls_of(judged.called, case, reference)
+    if reference_first:
+        timed_calls.reverse()
     sampled = sampling(timed_calls, draw=draw).sampled()
     latency = sampled.latency
     if latency is None or (latency.launch_s or 0.0) <= _LAUNCH_SHARE * latency.per_call_s.value:
