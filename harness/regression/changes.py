@@ -257,7 +257,7 @@ def _instruction_changes(before: Record, after: Record) -> list[Change]:
     first, second = before.instructions, after.instructions
     assert first
     assert second  # both were counted
-    margin = next(share for least, share in _COUNT_MARGINS if first >= least)
+    margin = _count_margin(first)
     if first / (1 + margin) <= second <= first * (1 + margin):
         return []
     share = second / first - 1
@@ -267,6 +267,16 @@ def _instruction_changes(before: Record, after: Record) -> list[Change]:
         f"{percent_text(abs(share))} {direction} instructions: {first:,} before, {second:,} now"
     )
     return [Change(before.case, kind, reason, "instructions", severity=second / first)]
+
+
+def _count_margin(instructions: int) -> float:
+    return next(share for least, share in _COUNT_MARGINS if instructions >= least)
+
+
+def counts_shown(counted: Sequence[int]) -> str:
+    """Return how many more instructions fail a case, for cases with these counts."""
+    margins = sorted({_count_margin(instructions) for instructions in counted})
+    return f"{' or '.join(map(percent_text, margins))} more instructions"
 
 
 def _errors_here(before: Record, after: Record) -> list[Change]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import expm1
+from statistics import median
 
 from harness.records import Record
 from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
-from harness.records.text import count, in_words
+from harness.records.text import count, in_words, percent_text
 from harness.regression.changes import (
     Change,
     ChangeKind,
     Comparison,
     change_of,
+    counts_shown,
     exact_changes,
     worst_first,
 )
@@ -75,8 +78,14 @@ def compare(
             f"({next(iter(old))} is in the first, {next(iter(new))} in the second): compare runs "
             "of one sweep on one kind of device"
         )
-    latencies, notes = _latencies(both, confirm, least_processes)
+    latencies, shifts, notes = _latencies(both, confirm, least_processes)
+    counted = [
+        first.instructions
+        for first, second in both
+        if first.instructions and second.instructions and first.case.id not in of_counts
+    ]
     notes = [
+        *_what_shows(shifts, counted, both),
         *_notes_of_environments(of_times, of_counts),
         *notes,
         *_notes(both, least_processes, advice),
@@ -192,8 +201,11 @@ def _by_id(results: Results, name: str) -> dict[str, Record]:
 
 def _latencies(
     both: Sequence[tuple[Record, Record]], confirm: Confirm | None, least_processes: int
-) -> tuple[dict[str, Change], list[str]]:
-    """Judge the latencies; return the changes by id of the case, and notes on all of them."""
+) -> tuple[dict[str, Change], list[Shift], list[str]]:
+    """Judge the latencies.
+
+    Return the changes by id of the case, what can be judged at all, and notes.
+    """
     changes: dict[str, Change] = {}
     shifts: list[Shift] = []
     for before, after in both:
@@ -223,7 +235,7 @@ def _latencies(
             f"{count(far, 'case')} moved by more than a change of the machine explains "
             "and may fail; measure again, and if the result is the same, record a new baseline"
         )
-    return changes | judge_all(shifts, confirm), notes
+    return changes | judge_all(shifts, confirm), steady, notes
 
 
 # --- environments and notes ----------------------------------------------------------------------
@@ -256,6 +268,27 @@ def _aligned(
         if why and first.instructions is not None:
             of_counts.setdefault(name, why)
     return of_times, of_counts
+
+
+def _what_shows(
+    shifts: Sequence[Shift], counted: Sequence[int], both: Sequence[tuple[Record, Record]]
+) -> Iterator[str]:
+    """Say the least slowdown that can fail, unless no time was measured before."""
+    if not any(first.latency or first.instructions for first, _ in both):
+        return
+    parts = []
+    if shifts:
+        shown = [shift.least_shown for shift in shifts]
+        low, middle = (percent_text(expm1(move)) for move in (min(shown), median(shown)))
+        cases = count(len(shown), "timed case")
+        parts.append(f"{low} at best, and {middle} in the median of {cases}")
+    if counted:
+        parts.append(f"{counts_shown(counted)} in {count(len(counted), 'counted case')}")
+    yield (
+        f"the least slowdown that shows: {'; '.join(parts)}"
+        if parts
+        else "no time and no count of instructions was compared: slowdowns do not show"
+    )
 
 
 def _notes_of_environments(

@@ -151,6 +151,13 @@ class Shift:
         return abs(self.moved) > max(self.limits.suspect, margin, self.least)
 
     @property
+    def least_shown(self) -> float:
+        """The least slowdown that can fail, as a logarithm."""
+        spread = _SPREADS * self.spread if isfinite(self.spread) else 0.0
+        slowest = log(max(self.before) / median(self.before)) if self.before else 0.0
+        return max(self.limits.suspect, self.needed, spread, slowest)
+
+    @property
     def needed(self) -> float:
         """How far the median of the fresh processes has to move."""
         return max(self.limits.least, self.least)
