@@ -231,8 +231,9 @@ _ROWS: tuple[Axis, ...] = (
         name="grad_output", key="grad_outputs", is_registered=True, default=("shifted_normal",),
         help="gradient of y, from which a backward pass starts; see `list grad_outputs`",
         values=(
-            "shifted_normal", "tiny", "huge", "few_rows", "expanded_row", "transposed_normal",
-            "strided_normal", "negated_normal", "nan_row", "infinity_row",
+            "shifted_normal", "tiny", "huge", "few_rows", "expanded_row", "expanded_columns",
+            "expanded_middle", "transposed_normal", "strided_normal", "negated_normal", "nan_row",
+            "infinity_row",
         ),
         rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",
@@ -515,6 +516,7 @@ _IMPOSSIBLE = (
     _only("layout", ("sequence_first", "sliced_middle", "expanded_second"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _not("grad_output", ("expanded_row",), "rows", 1),
+    _only("grad_output", ("expanded_middle",), "leading_axes", 2, 3),
     # a forward has no output gradient
     _only("call", FORWARD_CALLS, "grad_output", "shifted_normal"),
     # a parameter that is frozen, or that alone requires a gradient, must be given
@@ -535,10 +537,9 @@ EXCLUSIONS: tuple[Exclusion, ...] = (*_IMPOSSIBLE, *_TOO_LARGE)
 
 
 def is_possible(case: Case) -> bool:
-    """Whether x has elements, and no two conditions exclude each other."""
-    return bool(case.rows * case.hidden) and not any(
-        exclusion.holds(case) for exclusion in _IMPOSSIBLE
-    )
+    """Whether x has elements and normalized axes, and no two conditions exclude each other."""
+    is_empty = not (case.rows * case.hidden and case.normalized_dims)
+    return not is_empty and not any(exclusion.holds(case) for exclusion in _IMPOSSIBLE)
 
 
 def changed(case: Case, axis: str, value: Any) -> Case | None:

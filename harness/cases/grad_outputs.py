@@ -16,6 +16,7 @@ from harness.cases.layouts import (
     Registry,
     by_name,
     every_second,
+    expanded_second,
     negated,
     storage_offset,
     transposed,
@@ -119,6 +120,19 @@ def expanded_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return standard_normal(1, x.shape[1], generator).expand(x.shape)
 
 
+def expanded_columns(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """One number for each row, with a last stride of 0, as y.sum(-1) gives: taken for one."""
+    return (standard_normal(len(x), 1, generator) + 0.1).expand(x.shape)
+
+
+def expanded_middle(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, the second axis with a stride of 0, as pooling over a sequence gives.
+
+    In an x of two axes it has no such stride.
+    """
+    return shifted_normal(x, weight, generator)
+
+
 def transposed_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal plus 0.1, last axis with the largest stride: shows strides of dy that are ignored."""
     return shifted_normal(x, weight, generator)
@@ -152,7 +166,8 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 GRAD_OUTPUTS: Registry[GradOutput] = by_name(
     shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
     inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
-    transposed_normal, strided_normal, offset_normal, negated_normal, nan_row, infinity_row,
+    expanded_columns, expanded_middle, transposed_normal, strided_normal, offset_normal,
+    negated_normal, nan_row, infinity_row,
     largest=_largest,
 )  # fmt: skip
 
@@ -166,10 +181,16 @@ def _expanded_along_the_first_axis(dy: Tensor) -> Tensor:
     return expanded if torch.equal(expanded, dy) else dy  # the first axis may be a normalized one
 
 
+def _expanded_along_the_last_axis(dy: Tensor) -> Tensor:
+    return dy[..., :1].clone().expand(dy.shape)
+
+
 LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
     expanded_ones.__name__: _expanded_from_one_element,
     expanded_number.__name__: _expanded_from_one_element,
     expanded_row.__name__: _expanded_along_the_first_axis,
+    expanded_columns.__name__: _expanded_along_the_last_axis,
+    expanded_middle.__name__: expanded_second,
     transposed_normal.__name__: transposed,
     strided_normal.__name__: every_second,
     offset_normal.__name__: storage_offset,

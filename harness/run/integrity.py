@@ -330,6 +330,7 @@ class Trusted:
         for known in implementations.ALL:
             self._targets.add(known, f"implementations.{known.name}")
             self._own.add_function(known.function, f"implementations.{known.name}")
+        torch.vmap(torch.neg)(torch.zeros(1))  # its first call registers kernels
         self._operators = _Operators()
         self._known: set[str] = set()
         self._by_import: dict[str, str] = {}

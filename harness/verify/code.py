@@ -162,6 +162,8 @@ class _Reader:
                 if self._is_own(getattr(module, "__file__", None)):
                     yield from vars(found).values()
                     yield from found.__bases__
+            case torch.Tensor() if found.device.type == "cpu" and found.numel() <= _MOST_ITEMS:
+                yield from found.flatten().tolist()
             case torch.jit.ScriptFunction() | torch.jit.ScriptModule():
                 self.code.add_source(str(found.code))
             case ModuleType():

@@ -41,7 +41,7 @@ _REACHED = 3  # cases kept of those that reached a decision
 _MOST_KEYS = 100  # of a table; a longer one is data
 _STEPS = (1, 0, -1)  # from the size at which a comparison turns
 _FAR = 1 << 40  # more than any size
-_MOST_BITS = 8  # 2^8 times the sizes of the array
+_MOST_BITS = 12  # 2^12 times the sizes of the array
 # what no case on one device, outside of compilers, can turn
 _OF_RUN = re.compile(
     r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device|Import|Module"

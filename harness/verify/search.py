@@ -21,7 +21,7 @@ from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.records import Affine, Case, Direction
 from harness.records.finding import Finding, RemarkKind, limit, remark
 from harness.records.text import listed
-from harness.run import run_once
+from harness.run import guarded, run_once
 from harness.verify.cases import QUICKEST, PlannedCase, array_within, case_from
 from harness.verify.code import TargetCode
 from harness.verify.decisions import Change, Decision, Decisions
@@ -30,6 +30,7 @@ from implementations.contract import Implementation
 
 __all__ = ["Effort", "Search", "effort_of"]
 
+_MOST_DIRECTED = 100  # calls for one decision
 _CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
 _OFTEN = (
     "affine",
@@ -178,41 +179,48 @@ class Search:
         """Return cases that turn a decision, each with its last change, found by calls alone.
 
         They are cases that led to an open decision, with one more change: what the decision is
-        behind stays as it was.
+        behind stays as it was. Changes that follow from its operands come first, for all decisions.
         """
         found = []
-        for decision in self.decisions.open:
-            most = self.calls + self.effort.calls // _CALLS_SHARE
-            for case, change in self._neighbours(decision):
-                if self.calls >= min(most, self.effort.calls):
-                    break
-                if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
-                    continue
-                self.called.add(case)
-                self.calls += 1 + case.rows * case.hidden // _PER_CALL
-                with suppress(UnrepresentableError):
-                    if self.observe(case, make_inputs(case)):
-                        found.append((case, change))
-                if not decision.is_open:
-                    break
+        share = self.effort.calls // _CALLS_SHARE
+        for changes, most in ((self._directed, _MOST_DIRECTED), (self._around, share)):
+            for decision in self.decisions.open:
+                last = self.calls + most
+                for case, change in changes(decision):
+                    is_over = self.calls >= min(last, self.effort.calls)
+                    if is_over or not decision.is_open:
+                        break
+                    if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
+                        continue
+                    self.called.add(case)
+                    self.calls += 1 + case.rows * case.hidden // _PER_CALL
+                    with suppress(UnrepresentableError):
+                        if self.observe(case, make_inputs(case)):
+                            found.append((case, change))
         return found
 
-    def _neighbours(self, decision: Decision) -> Iterator[tuple[Case, Change]]:
-        """Yield cases that differ in one thing from one that led to a decision."""
+    def _cases_at(self, decision: Decision) -> list[Case]:
+        """Return cases that led to a decision, the first of them with plain data before it."""
         plain = [own for case in decision.reached_by[:1] for own in self._plain(case, "")][:1]
-        cases = [*plain, *decision.reached_by]
-        for case, (axis, value) in product(cases, [*decision.turns()]):
+        return [*plain, *decision.reached_by]
+
+    def _directed(self, decision: Decision) -> Iterator[tuple[Case, Change]]:
+        """Yield cases with a change that follows from the operands of a decision."""
+        for case, (axis, value) in product(self._cases_at(decision), [*decision.turns()]):
             if axis in _SIZES and value > self.effort.most_elements:
                 self.too_large.add(value)
             most = self.effort.most_elements if axis in _SIZES else _MOST_AXES
             for own in self._similar(case, axis, value) if value <= most else ():
                 if own is not None:
                     yield own, (axis, AXES[axis].get(own) if axis != "elements" else value)
+
+    def _around(self, decision: Decision) -> Iterator[tuple[Case, Change]]:
+        """Yield cases that differ in one thing from one that led to a decision."""
         limits = [limit + 1 for _, limit, _ in decision.limits if 0 < limit < _LARGEST_NEAR]
         names = [*dict.fromkeys((*_OFTEN, *array_axes()))]
         values = [(name, value) for name in names for value in AXES[name].values]
         values += [(name, f"offset_{at:g}") for at in (2, 3, *limits) for name in _OFTEN[-2:]]
-        for case in cases:
+        for case in self._cases_at(decision):
             sizes = [(axis, AXES[axis].get(case)) for axis in ("hidden", "rows")]
             near = [(axis, own + step) for axis, own in sizes for step in (1, -1, own, 3 * own)]
             for dims in range(1, len(case.shape)):  # of the same x
@@ -270,6 +278,11 @@ class Search:
             if self.decisions.open:
                 called = replace(own, direction=direction)
                 self.observe(called, make_inputs(called), is_declined=True)
+        if self.decisions.open:  # an int as normalized_shape may be accepted, too
+            inputs = make_inputs(case)
+            arguments = (inputs.x, case.hidden, inputs.weight, inputs.bias, case.eps)
+            as_int = guarded(self.implementation.function, *arguments)
+            self.decisions.observe(case, as_int, is_declined=True)
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

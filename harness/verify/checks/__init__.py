@@ -5,7 +5,7 @@ from __future__ import annotations
 # isort: off
 # in the order in which they are run
 from harness.verify.checks import (
-    memory, arguments, modules, surroundings, honesty, extremes, gradients, huge,
+    memory, arguments, surroundings, modules, honesty, extremes, gradients, transforms, huge,
 )  # fmt: skip
 
 # isort: on
@@ -24,4 +24,5 @@ __all__ = [
     "memory",
     "modules",
     "surroundings",
+    "transforms",
 ]

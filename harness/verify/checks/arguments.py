@@ -86,7 +86,10 @@ def _parameters_with_fewer_axes(call: Call) -> Iterator[str]:
 
 @check(Direction.FORWARD)
 def accepts_arguments_like_torch(call: Call) -> str | None:
-    """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y."""
+    """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y.
+
+    So does an int as normalized_shape, which may raise.
+    """
     call = call.on(x=call.inputs.x * _SMALL)
     scope, shape = scope_of(call.target), call.case.normalized_shape
     usual = scope.eps if scope.eps is not None else 1e-5
@@ -112,6 +115,10 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
                 return f"gives another y for {form}"
     if call.case.normalized_dims > 1:
         return None
+    with suppress(ImplementationError):
+        y = guarded(function, shape[0], *parameters, usual)()
+        if call.differs(call.outputs(), Outputs(y=checked("y", y, call.inputs.x))):
+            return "gives another y for a normalized_shape that is an int"
     with _naming("an x of one axis"):
         return _differs_for_one_row(call)
 

@@ -147,6 +147,11 @@ class Call:
         arguments = (x, self.case.normalized_shape, weight, bias, self.case.eps)
         return checked("y", guarded(self.target.function, *arguments)(), x)
 
+    def y_of(self, x: Tensor) -> Tensor:
+        """Return y of another x, which may be one of torch.func; raises what the target raises."""
+        weight, bias = self.inputs.weight, self.inputs.bias
+        return self.target.function(x, self.case.normalized_shape, weight, bias, self.case.eps)
+
     def is_refused(self, normalized_shape: Sequence[int], **tensors: Tensor | None) -> bool:
         """Whether the target raises for these arguments in place of its own."""
         given = {"weight": self.inputs.weight, "bias": self.inputs.bias} | tensors

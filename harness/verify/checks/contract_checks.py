@@ -61,6 +61,8 @@ LONG = _setting(3, 2048)
 """N a power of two over 1,024, the most threads of a block."""
 LONG_TAIL = _setting(2, 3, 4099)
 """N odd and over 4,096, the longest row that many kernels keep in registers."""
+LONG_ROWS = _setting(8, 5000)
+"""A call that takes many times the interval in which Python switches threads."""
 LARGE = _setting(130, 500)
 """Almost 2^16 elements, the most with exact outputs; PyTorch uses two threads from 2^15 on."""
 TWO_AXES = _setting(3, 4, 6, 10, normalized_dims=2)
@@ -71,6 +73,8 @@ ONE_ROW = _setting(1, 48)
 """No sum over rows: dbias equals dy."""
 TRANSPOSED = _setting(9, 2, 52, layout="transposed")
 """Elements of a row that are far apart."""
+MANY_AXES = _setting(2, 1, 1, 3, 1, 2, 1, 4, 6, normalized_dims=2)
+"""More axes than a kernel may hold strides for."""
 MANY = _setting(1100, 128)
 """More than 2^17 elements, and more than 1,024 rows."""
 PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)

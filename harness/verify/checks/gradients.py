@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -36,23 +37,33 @@ from harness.verify.raises import cause
 from harness.verify.scope import scope_of
 
 __all__ = [
+    "EXACT",
     "backward_accumulates_gradients",
     "create_graph_gives_same_gradients",
     "detects_in_place_changes",
     "follows_parameter_updates",
     "graphs_are_independent",
     "higher_derivatives_are_correct",
+    "is_unchanged_by_many_forwards",
+    "jvp",
     "retained_graph_gives_same_gradients",
     "returned_gradients_stay_unchanged",
     "runs_backward_in_another_thread",
     "second_derivative_exists",
     "second_derivative_is_correct",
+    "takes_results_of_other_operations",
     "trains_after_inference_mode",
+    "with_right_gradients",
 ]
+
+EXACT = implementations.find("two_pass")
+"""A target that consists of operators of PyTorch, whose derivatives are PyTorch's."""
 
 _STEPS = 20  # more than a ring of reused buffers is likely to have
 _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
+_MANY_FORWARDS = 1_100  # beyond a ring of 1,024 slots
+_MOST_S = 0.3  # for them
 _DIRECTIONS = 4  # random; a missing term is not orthogonal to all of them
 _STEP = 1 / 128  # of the spread of x; rounding dominates below it, curvature above
 _RELATIVE_LIMIT = 0.05  # measured here: correct ones are within 1e-4, a missing term is 0.27
@@ -131,8 +142,11 @@ def returned_gradients_stay_unchanged(call: Call) -> str | None:
     kept = []
     steps = _STEPS if call.case.shape == SMALL["shape"] else _STEPS_AT_OTHER_SIZES
     for step in range(steps):
-        returned = call.seeded(step).gradients()
-        kept.append((copies_of(returned), returned))
+        own = call.seeded(step)
+        for names in (INPUTS, ("x",), tuple(own.parameters)):  # a model may be frozen in part
+            if names:
+                returned = own.graph(names).gradients()
+                kept.append((copies_of(returned), returned))
     for copies, returned in kept:
         for name in OUTPUTS:
             before, now = getattr(copies, name), getattr(returned, name)
@@ -155,6 +169,29 @@ def graphs_are_independent(call: Call) -> str | None:
         for index in order:
             if name := layers[index].differs(alone[index], graphs[index].gradients()):
                 return f"gives another {name} if a second forward runs before the backward"
+    return None
+
+
+@check(Direction.BACKWARD, raises_where="a thousand forwards run before a backward")
+def is_unchanged_by_many_forwards(call: Call) -> str | None:
+    """A backward uses what its own forward saved, not the slot of a ring that others reuse."""
+    expected, graph = copies_of(call.gradients()), call.graph()
+    other, began = call.seeded(1), perf_counter()
+    made = 0
+    while made < _MANY_FORWARDS and perf_counter() - began < _MOST_S:
+        other.graph()
+        made += 1
+    if name := call.differs(expected, graph.gradients()):
+        return f"gives another {name} if {made:,} forwards run before the backward"
+    return None
+
+
+@check(Direction.BACKWARD, *PATHS)
+def takes_results_of_other_operations(call: Call) -> str | None:
+    """x, weight and bias may be no leaves, as where a weight is 1 + gamma."""
+    leaves = {name: leaf.view_as(leaf) for name, leaf in call.leaves().items()}
+    if name := call.differs(call.gradients(), call.graph(leaves=leaves).gradients()):
+        return f"gives another {name} if x, weight and bias are results of other operations"
     return None
 
 
@@ -245,7 +282,7 @@ def second_derivative_is_correct(call: Call) -> str | None:
     runs in float32 and float64 only: narrower gradients are too coarse for finite differences. It
     needs correct gradients.
     """
-    for given in _with_right_gradients(call):
+    for given in with_right_gradients(call):
         second = _second_derivative(given)
         if isinstance(second, ImplementationError):
             continue
@@ -257,7 +294,7 @@ def second_derivative_is_correct(call: Call) -> str | None:
 @check(Direction.BACKWARD, remark=RemarkKind.SECOND_DERIVATIVE_MISSING)
 def second_derivative_exists(call: Call) -> str | None:
     """The gradients have a derivative, as those of torch.nn.functional.layer_norm have."""
-    for number, given in enumerate(_with_right_gradients(call)):
+    for number, given in enumerate(with_right_gradients(call)):
         if number and given.case.affine is Affine.BIAS:
             continue  # torch's own has none there
         second = _second_derivative(given)
@@ -270,10 +307,10 @@ def second_derivative_exists(call: Call) -> str | None:
 @check(Direction.BACKWARD, remark=RemarkKind.HIGHER_DERIVATIVE_WRONG)
 def higher_derivatives_are_correct(call: Call) -> str | None:
     """The third derivative, and those that use forward mode twice or once, are right, or raise."""
-    given = next(_with_right_gradients(call), None) if call.case.dtype == "float64" else None
+    given = next(with_right_gradients(call), None) if call.case.dtype == "float64" else None
     if given is None:
         return None
-    exact, wrong = replace(given, target=implementations.find("two_pass")), []
+    exact, wrong = replace(given, target=EXACT), []
     for words, derivative in _HIGHER.items():
         with suppress(ImplementationError):
             found, expected = (guarded(derivative, own)() for own in (given, exact))
@@ -306,19 +343,20 @@ def _third_derivative(call: Call) -> Tensor:
 
 def _forward_twice(call: Call) -> Tensor:
     scalar, x, direction = _along(call)
-    return _jvp(lambda at: _jvp(scalar, at, direction), x, direction)
+    return jvp(lambda at: jvp(scalar, at, direction), x, direction)
 
 
 def _backward_of_forward(call: Call) -> Tensor:
     scalar, x, direction = _along(call)
-    gradient: Tensor = torch.func.grad(lambda at: _jvp(scalar, at, direction))(x)
+    gradient: Tensor = torch.func.grad(lambda at: jvp(scalar, at, direction))(x)
     return (gradient * direction).sum()
 
 
-def _jvp(scalar: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
+def jvp(function: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
+    """Return the derivative of a function of x along a direction, in forward mode."""
     with catch_warnings():
         simplefilter("ignore")  # its first use in a process warns of what torch itself calls
-        derived: Tensor = torch.func.jvp(scalar, (x,), (direction,))[1]
+        derived: Tensor = torch.func.jvp(function, (x,), (direction,))[1]
     return derived
 
 
@@ -329,7 +367,7 @@ _HIGHER: dict[str, Callable[[Call], Tensor]] = {
 }
 
 
-def _with_right_gradients(call: Call) -> Iterator[Call]:
+def with_right_gradients(call: Call) -> Iterator[Call]:
     """Yield small cases, up to the first with a wrong gradient."""
     if call.case.dtype not in {"float32", "float64"}:
         return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import update_wrapper
+from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,14 @@ from harness.records import Affine, Direction, Status
 from harness.records.finding import RemarkKind
 from harness.run.call import ContractViolationError, ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call, has_bits_of
-from harness.verify.checks.contract_checks import ContractCheck, check
+from harness.verify.checks.contract_checks import (
+    LONG_ROWS,
+    ONE_ROW,
+    SMALL,
+    ContractCheck,
+    check,
+)
+from harness.verify.checks.surroundings import changed_beside_another_caller
 from harness.verify.scope import adapter_of, scope_of
 from implementations.contract import UnsupportedError
 from implementations.targets.attempt import Raised
@@ -41,6 +49,8 @@ __all__ = ["Made"]
 _SMALL = 1 / 16  # scale of x: an eps of 1e-5 changes y in float32, and no square underflows
 _EPS = 3e-3  # no module's default; about the variance of x
 _CALLED = "it was called before"
+_MANY_CALLS = 1_100
+_MOST_S = 0.3  # for them
 
 
 class _Mode(NamedTuple):
@@ -203,7 +213,7 @@ def _way(
             is_of_later_calls = Made.of(usual).after_calls().fault(mode) is not None
             return f"{text} where {_CALLED if is_of_later_calls else where}"
 
-        return check(None, raises_where=where)(update_wrapper(find, obtain))
+        return check(None, SMALL, ONE_ROW, raises_where=where)(update_wrapper(find, obtain))
 
     return declare
 
@@ -289,12 +299,45 @@ def is_right_after_changes_of_data(made: Made) -> Made:
     return replace(made, call=other.call)
 
 
-@_way("it has the state_dict of another module")
+@_way("a model that holds it is loaded from a state_dict")
 def is_right_with_a_loaded_state(made: Made) -> Made:
-    """load_state_dict replaces all that matters."""
+    """load_state_dict replaces all that matters, and two modules of a model have keys each."""
     other = made.another()
-    made.module.load_state_dict(other.module.state_dict())
+    state = nn.ModuleList([other.module, Made.of(made.call).module]).state_dict()
+    nn.ModuleList([made.module, Made.of(made.call).module]).load_state_dict(state)
     return replace(made, call=other.call)
+
+
+@_way("it is made without memory (on the meta device) and loaded", is_called=False)
+def is_right_when_loaded_from_the_meta_device(made: Made) -> Made:
+    """Beside its parameters, what it keeps is in its state_dict, or made by reset_parameters."""
+    if "device" not in _module_of(made.call).arguments:
+        return made
+    try:
+        module = _new(made.call, device=torch.device("meta"))
+    except ImplementationError:  # it may write values, which the meta device has not
+        return made
+    module.to_empty(device=made.call.inputs.x.device)
+    for kept in module.buffers():  # what memory holds by chance may be right
+        if kept.is_floating_point():
+            kept.fill_(float("nan"))
+    if callable(reset := getattr(module, "reset_parameters", None)):
+        reset()
+    module.to(made.call.inputs.x)
+    module.load_state_dict(made.module.state_dict())
+    return replace(made, module=module)
+
+
+@_way("it was called a thousand times before", _TRAINING)
+def is_right_after_many_calls(made: Made) -> Made:
+    """A module counts no calls."""
+    began = perf_counter()
+    made.module.train()
+    for _ in range(_MANY_CALLS):
+        if perf_counter() - began > _MOST_S:
+            break
+        _y_of(made.module, made.call.inputs.x, made.call)
+    return made
 
 
 @_way("it shares the parameters of another module")
@@ -357,6 +400,24 @@ def is_right_with_unfrozen_parameters(made: Made) -> Made:
 def is_right_with_a_frozen_x(made: Made) -> Made:
     """The parameters have their gradients in the first layer of a model too."""
     return replace(made, frozen=("x",))
+
+
+@check(Direction.FORWARD, LONG_ROWS)
+def is_safe_for_concurrent_callers_of_a_module(call: Call) -> str | None:
+    """Two Python threads that share a module each get their own y."""
+    usual = _usual(call)
+    if usual is None or call.case.device != "cpu" or "cpu" not in call.target.devices:
+        return None
+    module = Made.of(usual).module.eval()
+
+    def outputs_of(own: Call) -> Outputs:
+        with torch.no_grad():
+            return Outputs(y=checked("y", _y_of(module, own.inputs.x, own), own.inputs.x))
+
+    callers = (usual, _seeded(usual).on(**usual.parameters))
+    if changed_beside_another_caller(callers, outputs_of):
+        return "gives another y while a second Python thread calls the same module"
+    return None
 
 
 # --- options of the constructor, and what it makes -----------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.numerics import Outputs, Reference, copies_of
+from harness.numerics import OUTPUTS, Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
 from harness.run import (
@@ -30,7 +30,9 @@ from harness.verify.checks.contract_checks import (
     BLOCK,
     EVERY_SETTING,
     LONG,
+    LONG_ROWS,
     LONG_TAIL,
+    MANY_AXES,
     PATHS,
     SMALL,
     check,
@@ -39,7 +41,9 @@ from harness.verify.scope import scope_of
 from implementations.torch_private import spin
 
 __all__ = [
+    "changed_beside_another_caller",
     "is_correct_on_several_threads",
+    "is_correct_with_many_axes",
     "is_safe_for_concurrent_callers",
     "is_unchanged_by_modes_of_the_caller",
     "is_unchanged_by_other_dtypes",
@@ -59,14 +63,15 @@ _MOST_S = 2.0  # a slow target gets fewer calls
 _OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
 # equal if rounded to one, two and three digits, and far from each eps of a case
 _NEARBY_EPS = (3.1e-6, 3.4e-6, 3.44e-6, 3.444e-6)
-_THREADS, _REPEATS = 4, 3  # a race shows in some calls only
+_THREADS, _REPEATS = (3, 4), 3  # odd and even; a race shows in some calls only
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
 # do not divide evenly, and 2 and 3 rows are fewer than the threads
 _SHAPES = ((257, 256), (2, 20_000), (3, 96))
 _CALLERS, _CONCURRENT_CALLS = 2, 50
 _MOST_CONCURRENT_S = 1.0
-# calls that take many of the switch intervals below; one with more rows than a workspace may serve
-_LONG_CALLS = ((128, 256), (1030, 32))
+# calls that take many of the switch intervals below; with more rows, and with longer ones, than a
+# workspace may serve
+_LONG_CALLS = ((128, 256), (1030, 32), LONG_ROWS["shape"])
 _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 # about 10 ms; trade-off: far above the time to launch a call, little beside the catalogue
 _SPINS = 20_000_000
@@ -95,6 +100,23 @@ def repeated_calls_agree(call: Call) -> str | None:
         return "returns the same result for other arguments of the same shape"
     if not all(torch.equal(y, copy) for y, copy in kept):
         return "overwrites a y that it has returned, in a later call"
+    with torch.inference_mode():
+        y = call.y()
+        copy = y.clone()
+        for _ in range(calls):
+            other.y()
+        if not torch.equal(y, copy):
+            return "overwrites a y that it has returned, in a later call in torch.inference_mode"
+    return None
+
+
+@check(None, MANY_AXES)
+def is_correct_with_many_axes(call: Call) -> str | None:
+    """An x of nine axes has the results of its rows: kernels may hold fewer strides."""
+    if wrong := call.beyond(call.outputs()):
+        return (
+            f"gives a wrong {min(wrong, key=OUTPUTS.index)} for an x of {call.inputs.x.dim()} axes"
+        )
     return None
 
 
@@ -154,19 +176,20 @@ def is_correct_on_several_threads(call: Call) -> str | None:
     before = torch.get_num_threads()
     try:
         for shape in _SHAPES if call.case.device == "cpu" else ():
-            if name := _wrong_on_several_threads(call.changed(shape=shape)):
-                return f"gives a right {name} on one thread and a wrong one on {_THREADS}"
+            for threads in _THREADS:
+                if name := _wrong_on_several_threads(call.changed(shape=shape), threads):
+                    return f"gives a right {name} on one thread and a wrong one on {threads}"
     finally:
         torch.set_num_threads(before)
     return None
 
 
-def _wrong_on_several_threads(call: Call) -> str | None:
+def _wrong_on_several_threads(call: Call, threads: int) -> str | None:
     """Return the name of an output that only one thread computes correctly."""
     reference = Reference(call.inputs, call.case)
     torch.set_num_threads(1)
     single = call.outputs()
-    torch.set_num_threads(_THREADS)
+    torch.set_num_threads(threads)
     for _ in range(_REPEATS):
         several = call.outputs()
         if has_bits_of(several, single):
@@ -185,25 +208,32 @@ def is_safe_for_concurrent_callers(call: Call) -> str | None:
     for shape in _LONG_CALLS:
         own = call.changed(shape=shape)
         for one in dict.fromkeys((own.case.direction, Direction.FORWARD)):
-            if name := _changed_beside_another_caller(own.changed(shape=shape, direction=one)):
+            callers = [own.changed(direction=one, seed=own.case.seed + n) for n in range(_CALLERS)]
+            if name := changed_beside_another_caller(callers, Call.outputs):
                 return f"gives another {name} while a second Python thread calls it"
     return None
 
 
-def _changed_beside_another_caller(call: Call) -> str | None:
-    """Return an output that differs; "result" if a call disturbed Python itself."""
-    callers = [call.seeded(number) for number in range(_CALLERS)]
+def changed_beside_another_caller(
+    callers: Sequence[Call], outputs_of: Callable[[Call], Outputs]
+) -> str | None:
+    """Return an output that differs in concurrent calls; "result" if one disturbed Python itself.
+
+    Args:
+        callers: one for each thread.
+        outputs_of: makes a call.
+    """
     began = perf_counter()
-    expected = [copies_of(own.outputs()) for own in callers]
+    expected = [copies_of(outputs_of(own)) for own in callers]
     calls = min(_CONCURRENT_CALLS, max(2, int(_MOST_CONCURRENT_S / (perf_counter() - began))))
 
     def call_repeatedly(own: Call) -> list[Outputs]:
-        return [own.outputs() for _ in range(calls)]
+        return [outputs_of(own) for _ in range(calls)]
 
-    interval = sys.getswitchinterval()
+    interval, one_thread = sys.getswitchinterval(), partial(torch.set_num_threads, 1)
     sys.setswitchinterval(_SWITCH_S)
     try:
-        with ThreadPoolExecutor(_CALLERS, initializer=partial(torch.set_num_threads, 1)) as pool:
+        with ThreadPoolExecutor(len(callers), initializer=one_thread) as pool:
             results = list(pool.map(call_repeatedly, callers))
     except SystemError:  # of Python: one call disturbed the objects of the other
         return "result"
