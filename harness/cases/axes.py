@@ -222,7 +222,7 @@ _ROWS: tuple[Axis, ...] = (
         values=(
             "contiguous", "storage_offset", "padded_rows", "transposed", "every_second",
             "channels_last", "sequence_first", "sliced_middle", "expanded", "expanded_second",
-            "negated",
+            "expanded_windows", "negated",
         ),
         families=("offset",),
         title="the layout of x",
@@ -512,9 +512,11 @@ _IMPOSSIBLE = (
     # these layouts are contiguous if x has only one row, or too few axes;
     # without leading axes, an expanded x is one constant row, which hides most mistakes
     _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
-    _not("layout", ("expanded", "expanded_second"), "rows", 1),
+    _not("layout", ("expanded", "expanded_second", "expanded_windows"), "rows", 1),
     _only("layout", ("sequence_first", "sliced_middle", "expanded_second"), "leading_axes", 2, 3),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
+    _only("layout", ("expanded_windows",), "leading_axes", 1),
+    _only("layout", ("expanded_windows",), "normalized_axes", 1),
     _not("grad_output", ("expanded_row",), "rows", 1),
     _only("grad_output", ("expanded_middle",), "leading_axes", 2, 3),
     # a forward has no output gradient
@@ -538,7 +540,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (*_IMPOSSIBLE, *_TOO_LARGE)
 
 def is_possible(case: Case) -> bool:
     """Whether x has elements and normalized axes, and no two conditions exclude each other."""
-    is_empty = not (case.rows * case.hidden and case.normalized_dims)
+    is_empty = min(case.shape) < 1 or not case.normalized_dims
     return not is_empty and not any(exclusion.holds(case) for exclusion in _IMPOSSIBLE)
 
 

@@ -101,6 +101,17 @@ def expanded_second(x: Tensor) -> Tensor:
     return x[:, :1].contiguous().expand(x.shape) if x.dim() > 2 else x.contiguous()
 
 
+def expanded_windows(x: Tensor) -> Tensor:
+    """Each row begins one element after the one before, as of Tensor.unfold: rows overlap.
+
+    It changes values as :func:`expanded` does.
+    """
+    if x.dim() != 2 or not x.numel():
+        return x.contiguous()
+    rows, hidden = x.shape
+    return x.reshape(-1)[: hidden + rows - 1].clone().unfold(0, hidden, 1)
+
+
 def negated(x: Tensor) -> Tensor:
     """Stored as -x with the negative bit set, like z.conj().imag: shows a bit that is ignored."""
     return negated_view(-x)
@@ -119,7 +130,8 @@ def _offset(elements: float) -> Callable[[Tensor], Tensor]:
 
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
-    sequence_first, sliced_middle, expanded, expanded_second, chunk, negated, offset=_offset,
+    sequence_first, sliced_middle, expanded, expanded_second, expanded_windows,
+    chunk, negated, offset=_offset,
 )  # fmt: skip
 
 # In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a

@@ -168,7 +168,9 @@ class _Reader:
                 self.code.add_source(str(found.code))
             case ModuleType():
                 file = getattr(found, "__file__", None) or ""
-                if file.endswith((".so", ".pyd")) and not found.__name__.startswith("torch."):
+                package = found.__name__.partition(".")[0]
+                is_known = package == "torch" or package in sys.stdlib_module_names
+                if file.endswith((".so", ".pyd")) and not is_known:
                     self.code.unread.add(found.__name__)
             case _:
                 yield from self._inside(found)

@@ -48,6 +48,7 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "chunk": SLICE,
     "expanded": EXPANDED,
     "expanded_second": EXPANDED,
+    "expanded_windows": EXPANDED,
     "negated": "negated, as z.conj().imag is",
 }
 WITHOUT = {  # the combinations that lack an argument

@@ -21,7 +21,7 @@ from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.records import Affine, Case, Direction
 from harness.records.finding import Finding, RemarkKind, limit, remark
 from harness.records.text import listed
-from harness.run import guarded, run_once
+from harness.run import guarded, run_once, threads
 from harness.verify.cases import QUICKEST, PlannedCase, array_within, case_from
 from harness.verify.code import TargetCode
 from harness.verify.decisions import Change, Decision, Decisions
@@ -268,7 +268,8 @@ class Search:
     def observe(self, case: Case, inputs: Inputs, *, is_declined: bool = False) -> bool:
         """Call the target with the code that reports; return whether a decision turned."""
         call = partial(run_once, self.implementation.function, case, inputs, on_copies=True)
-        return self.decisions.observe(case, call, is_declined=is_declined)
+        with threads(case.threads):
+            return self.decisions.observe(case, call, is_declined=is_declined)
 
     def observe_declined(self, case: Case) -> None:
         """Call the target as it declines to be called: what only such calls turn needs no case."""

@@ -137,7 +137,69 @@ def float_eps_only(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps
     return layer_norm(x, normalized_shape, weight, bias, eps if isinstance(eps, float) else 0.0)
 
 
+def of_many_forwards(*arguments: Any) -> Tensor:
+    """The gradients are those of a later forward, once there were 1,024."""
+    y, made = layer_norm(*arguments), len(FORWARDS)
+    FORWARDS.append(made)
+    if y.requires_grad:
+        y.register_hook(lambda dy: dy if len(FORWARDS) < made + 1024 else dy * 2)
+    return y
+
+
+FORWARDS: list[int] = []
+
+
+class WithRules(torch.autograd.Function):
+    """Rows less their mean, with a backward, and wrong rules for vmap and jvp."""
+
+    @staticmethod
+    def forward(rows: Tensor) -> Tensor:
+        return rows - rows.mean(-1, keepdim=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return dy - dy.mean(-1, keepdim=True)
+
+    @staticmethod
+    def jvp(ctx: Any, along: Tensor) -> Tensor:
+        return along.clone()  # the mean is missing
+
+    @staticmethod
+    def vmap(info: Any, axes: Any, rows: Tensor) -> tuple[Tensor, int]:
+        return WithRules.apply(rows), axes[0]  # the mapped axis may be the last
+
+
+def with_rules(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    """A LayerNorm of one axis, in which these centre the rows."""
+    rows = WithRules.apply(x)
+    return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps) * weight + bias
+
+
 FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
+    (
+        "is_correct_with_many_axes",
+        lambda x, *others: layer_norm(x, *others) * (1.01 if x.dim() > 6 else 1),
+        "gives a wrong y for an x of 9 axes",
+    ),
+    (
+        "takes_results_of_other_operations",
+        lambda x, shape, w, *others: (
+            layer_norm(x, shape, w, *others) + (0 if w.is_leaf else w - w.detach())
+        ),
+        "gives another dweight if x, weight",
+    ),
+    ("is_unchanged_by_many_forwards", of_many_forwards, "gives another dx if 1,100 forwards"),
+    (
+        "is_correct_where_it_is_compiled",
+        lambda *given: layer_norm(*given) * (1.01 if torch.compiler.is_compiling() else 1),
+        "gives another y under torch.compile",
+    ),
+    ("is_correct_under_vmap", with_rules, "gives another y under torch.vmap"),
+    ("forward_derivative_is_correct", with_rules, "has a wrong derivative in forward mode"),
     ("y_shares_no_memory", lambda x, shape, w, b, eps: x.view_as(x), "memory of x"),
     ("y_shares_no_memory", from_a_slab(6 * 32 - 1), "memory of an earlier y"),
     ("accepts_arguments_like_torch", float_eps_only, "an eps that is an int"),
@@ -158,7 +220,9 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
 def test_a_mistake_is_found_by_its_check(
     check: str, function: Callable[..., Any], words: str
 ) -> None:
-    found = said(check, target(function, forward_only=check == "is_the_same_while_timed"))
+    tested = target(function, forward_only=check == "is_the_same_while_timed")
+    settings = CHECK[check].settings
+    found = said(check, tested, replace(CASE, **settings[0]) if len(settings) == 1 else CASE)
     assert found
     assert words in found
 

@@ -303,7 +303,8 @@ def is_right_after_changes_of_data(made: Made) -> Made:
 def is_right_with_a_loaded_state(made: Made) -> Made:
     """load_state_dict replaces all that matters, and two modules of a model have keys each."""
     other = made.another()
-    state = nn.ModuleList([other.module, Made.of(made.call).module]).state_dict()
+    model = nn.ModuleList([other.module, Made.of(made.call).module])
+    state = model.state_dict(keep_vars=True)
     nn.ModuleList([made.module, Made.of(made.call).module]).load_state_dict(state)
     return replace(made, call=other.call)
 

@@ -113,6 +113,9 @@ def repeated_calls_agree(call: Call) -> str | None:
 @check(None, MANY_AXES)
 def is_correct_with_many_axes(call: Call) -> str | None:
     """An x of nine axes has the results of its rows: kernels may hold fewer strides."""
+    as_rows = call.changed(shape=(call.case.rows, *call.case.normalized_shape))
+    if as_rows.beyond(as_rows.outputs()):
+        return None
     if wrong := call.beyond(call.outputs()):
         return (
             f"gives a wrong {min(wrong, key=OUTPUTS.index)} for an x of {call.inputs.x.dim()} axes"
