@@ -296,7 +296,7 @@ def _facts(verdict: Verdict) -> Iterator[Row]:
         yield from _named("also", (_clause(text) for text in [*violations][:_MOST_MISTAKES]))
     yield from _named("raises", _raises(verdict))
     yield from _named("declines", _declines(verdict))
-    if outcome is Outcome.NOT_VERIFIED and (step := _next_step(verdict)):
+    if step := _next_step(verdict):
         yield "next", step
 
 
@@ -435,6 +435,9 @@ def _declines(verdict: Verdict) -> Iterator[str]:
         yield f"{verb}{count(cases, 'case')}: {why}"
 
 
+_WITHOUT_GRADIENT = "a y without gradient"
+
+
 def _next_step(verdict: Verdict) -> str:
     if "could not be judged" in verdict.ended:
         return "this is a mistake in layernorm-bench: please report it"
@@ -444,6 +447,8 @@ def _next_step(verdict: Verdict) -> str:
         return (
             "say how it is called: --init, --eps, --normalized-dims, --channels-first, --direction"
         )
+    if verdict.failures and all(_WITHOUT_GRADIENT in own.text for own in verdict.failures):
+        return "--direction forward verifies its forward alone"
     return ""
 
 

@@ -229,7 +229,8 @@ class ModuleFunction(Adapter):
             if self._names.others and meaning.normalization == LAYER_NORM:
                 raise UnsupportedError(
                     f"its parameter {self._names.others[0]} is neither a weight nor a bias of "
-                    f"shape {list(probe.shape)}: what it does cannot be verified"
+                    f"shape {list(probe.shape)}: verify a function of x, normalized_shape, weight, "
+                    "bias and eps that calls it"
                 )
             self._find_ignored_eps(probe.shape)
             if self._takes_eps != probe.takes_eps:
