@@ -37,6 +37,7 @@ _OPERATORS: dict[type[ast.cmpop], Compare] = {
     ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
 }  # fmt: skip
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
+_FEW = 5  # observations that show nothing
 _REACHED = 3  # cases kept of those that reached a decision
 _MOST_KEYS = 100  # of a table; a longer one is data
 _STEPS = (1, 0, -1)  # from the size at which a comparison turns
@@ -120,7 +121,9 @@ class Decision:
     def limits(self) -> Iterator[tuple[list[tuple[float, Case]], float, bool]]:
         """Yield the values of an operand, the only value of the other, and whether that is left."""
         # with several normalized axes, the last one and N differ
-        plain = [own for own in self.operands if own[2].normalized_dims == 1] or self.operands
+        plain = [own for own in self.operands if own[2].normalized_dims == 1]
+        if len(plain) < _FEW:
+            plain = self.operands
         lefts = [(left, case) for left, _, case in plain]
         rights = [(right, case) for _, right, case in plain]
         for own, others in ((lefts, rights), (rights, lefts)):

@@ -217,6 +217,8 @@ def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) ->
         x = x[:1].expand(x.shape)
     if layout == "expanded_second" and x.dim() > 2:
         x = x[:, :1].expand(x.shape)
+    if layout == "expanded_windows" and x.dim() == 2 and x.numel():
+        x = torch.stack([x.flatten()[at : at + x.shape[1]] for at in range(x.shape[0])])
     assert torch.equal(placed, x)
     assert (placed.shape, placed.dtype) == (x.shape, x.dtype)
 
@@ -234,6 +236,7 @@ def test_a_layout_keeps_shape_and_values(layout: str, shape: tuple[int, ...]) ->
         ("sliced_middle", (4, 6, 5), 0, (45, 5, 1)),
         ("expanded", (4, 5), 0, (0, 1)),
         ("expanded_second", (4, 6, 5), 0, (5, 0, 1)),
+        ("expanded_windows", (4, 5), 0, (1, 1)),
         ("chunk", (4, 5), 2, (5, 1)),
         ("offset_99", (4, 5), 99, (5, 1)),
         ("negated", (4, 5), 0, (5, 1)),
