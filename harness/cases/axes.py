@@ -548,6 +548,8 @@ def changed(case: Case, axis: str, value: Any) -> Case | None:
     """Return ``case`` with another value on one axis; None if there is no such case."""
     if value_of(case, axis) == value:
         return case
+    if AXES[axis].kind is int and value < 0:
+        return None
     found = AXES[axis].set(case, value)
     return found if is_possible(found) and value_of(found, axis) == value else None
 

@@ -48,6 +48,7 @@ def test_a_value_that_is_set_is_the_value_that_is_found(name: str) -> None:
 
 
 def test_what_two_axes_exclude_is_no_case() -> None:
+    assert changed(CASE, "rows", -1) is None
     assert changed(replace(CASE, parameters="transposed"), "normalized_axes", 1) is None
     plain = replace(CASE, affine=Affine.NONE)
     assert changed(plain, "parameters", "nan_bias") is None
