@@ -232,8 +232,8 @@ _ROWS: tuple[Axis, ...] = (
         help="gradient of y, from which a backward pass starts; see `list grad_outputs`",
         values=(
             "shifted_normal", "tiny", "huge", "few_rows", "expanded_row", "expanded_columns",
-            "expanded_middle", "transposed_normal", "strided_normal", "negated_normal", "nan_row",
-            "infinity_row",
+            "expanded_middle", "transposed_normal", "strided_normal", "padded_normal",
+            "negated_normal", "nan_row", "infinity_row",
         ),
         rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",

@@ -18,6 +18,7 @@ from harness.cases.layouts import (
     every_second,
     expanded_second,
     negated,
+    padded_rows,
     storage_offset,
     transposed,
 )
@@ -143,6 +144,11 @@ def strided_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return shifted_normal(x, weight, generator)
 
 
+def padded_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1 with unused NaN after each row, as where y went into torch.cat."""
+    return shifted_normal(x, weight, generator)
+
+
 def offset_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal plus 0.1, one element into its storage, as a slice is: shows an offset ignored."""
     return shifted_normal(x, weight, generator)
@@ -166,8 +172,8 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 GRAD_OUTPUTS: Registry[GradOutput] = by_name(
     shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
     inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
-    expanded_columns, expanded_middle, transposed_normal, strided_normal, offset_normal,
-    negated_normal, nan_row, infinity_row,
+    expanded_columns, expanded_middle, transposed_normal, strided_normal, padded_normal,
+    offset_normal, negated_normal, nan_row, infinity_row,
     largest=_largest,
 )  # fmt: skip
 
@@ -193,6 +199,7 @@ LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
     expanded_middle.__name__: expanded_second,
     transposed_normal.__name__: transposed,
     strided_normal.__name__: every_second,
+    padded_normal.__name__: padded_rows,
     offset_normal.__name__: storage_offset,
     negated_normal.__name__: negated,
 }

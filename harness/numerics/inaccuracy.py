@@ -277,9 +277,9 @@ class _Simulated:
 def _simulations(looser: Looser, inputs: Inputs, case: Case) -> Iterator[Outputs]:
     """Compute a case in two passes as a class does: with running sums, or narrow statistics.
 
-    The second simulation of narrow statistics forms them in a wider dtype and keeps them rounded for
-    a backward that sums dy * weight * x without the mean, as PyTorch's own does, if the bound allows
-    for one.
+    The second simulation of narrow statistics, if the bound allows for it, forms them in a wider
+    dtype and keeps them rounded for a backward that sums dy * weight * x without the mean, as
+    PyTorch's own does.
     """
     wide = torch.promote_types(inputs.x.dtype, torch.float32)
     if looser.dtype is torch.float32:
