@@ -19,14 +19,7 @@ import pytest
 from factories.checked_runs import BASELINE, ONE, run_of
 from factories.choice_records import ran, with_latency
 from factories.commanding import IS_RECENT, call, complaint, write_journal
-from factories.compared_runs import (
-    STEADY,
-    elsewhere,
-    failed,
-    make_case,
-    make_record,
-    results_of,
-)
+from factories.compared_runs import STEADY, elsewhere, failed, make_case, make_record, results_of
 from factories.fake_device import LocalFleet
 from factories.golden import assert_golden
 from factories.histories import results_of_commit, runs_of, stored_history

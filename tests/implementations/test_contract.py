@@ -18,13 +18,7 @@ from torch.nn import functional
 import implementations
 from harness.records import Direction, Mode
 from harness.verify import verify_case
-from implementations import (
-    ALL,
-    PEERS,
-    Implementation,
-    recentred,
-    shifted,
-)
+from implementations import ALL, PEERS, Implementation, recentred, shifted
 from implementations.peers import PACKAGES
 
 # tests/implementations/triton has the tests of those for a GPU

@@ -22,14 +22,7 @@ from factories.fake_device import (
 )
 from factories.golden import assert_golden
 
-from harness.measure import (
-    POWER_CAP,
-    SAMPLE_S,
-    Sampled,
-    Sampler,
-    nothing_measured,
-    warnings_of,
-)
+from harness.measure import POWER_CAP, SAMPLE_S, Sampled, Sampler, nothing_measured, warnings_of
 from harness.records import (
     Arm,
     ArmRole,

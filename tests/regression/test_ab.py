@@ -20,15 +20,7 @@ from factories.compared_runs import (
 
 from harness.cases import Planned
 from harness.records import Case, Measurement, Record, Status
-from harness.regression import (
-    BASE,
-    Bench,
-    ChangeKind,
-    Checkout,
-    Comparison,
-    ab,
-    time_against_base,
-)
+from harness.regression import BASE, Bench, ChangeKind, Checkout, Comparison, ab, time_against_base
 
 ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
 ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))

@@ -28,13 +28,7 @@ from factories.compared_runs import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 from factories.golden import assert_golden
-from factories.histories import (
-    history_of,
-    results_of_commit,
-    runs_of,
-    stored_history,
-    wavy,
-)
+from factories.histories import history_of, results_of_commit, runs_of, stored_history, wavy
 
 from harness.records import (
     Measurement,

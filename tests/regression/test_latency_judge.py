@@ -27,14 +27,7 @@ from factories.compared_runs import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
-from harness.records import (
-    Estimate,
-    Latency,
-    MeasurementWarning,
-    Record,
-    Status,
-    WarningKind,
-)
+from harness.records import Estimate, Latency, MeasurementWarning, Record, Status, WarningKind
 from harness.regression import (
     SCREENING_IN_TURN,
     Change,

@@ -26,14 +26,7 @@ from factories.choice_records import (
 from factories.compared_runs import ELSEWHERE
 from factories.golden import assert_golden
 
-from harness.records import (
-    Direction,
-    MeasurementWarning,
-    Mode,
-    Record,
-    Status,
-    WarningKind,
-)
+from harness.records import Direction, MeasurementWarning, Mode, Record, Status, WarningKind
 from harness.report import (
     Document,
     choices_document,

@@ -14,14 +14,7 @@ from factories.figures_factory import make_errors, make_latency, make_memory
 from factories.golden import assert_golden
 from factories.results_factory import make_run
 
-from harness.records import (
-    Case,
-    Direction,
-    MeasurementWarning,
-    Record,
-    Status,
-    WarningKind,
-)
+from harness.records import Case, Direction, MeasurementWarning, Record, Status, WarningKind
 from harness.report import document_of_run, run_as_plain, terminal_lines
 from harness.run import SessionOutcome
 from harness.store import Results

@@ -4,14 +4,7 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
-from factories.choice_records import (
-    choice_among,
-    choices_among,
-    failed,
-    ran,
-    vacuous,
-    with_latency,
-)
+from factories.choice_records import choice_among, choices_among, failed, ran, vacuous, with_latency
 from factories.compared_runs import results_of
 from factories.results_factory import make_run
 
@@ -24,14 +17,7 @@ from harness.records import (
     Record,
     Status,
 )
-from harness.selection import (
-    Accuracy,
-    Choice,
-    Requirements,
-    answers_of,
-    choose,
-    requirement_levels,
-)
+from harness.selection import Accuracy, Choice, Requirements, answers_of, choose, requirement_levels
 from harness.store import Results
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)

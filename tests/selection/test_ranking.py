@@ -4,15 +4,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from factories.choice_records import (
-    SHAPES,
-    choice_among,
-    failed,
-    ran,
-    timed,
-    vacuous,
-    with_latency,
-)
+from factories.choice_records import SHAPES, choice_among, failed, ran, timed, vacuous, with_latency
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
 from harness.records import Clock, Direction, Estimate, Record, Status

@@ -19,13 +19,7 @@ from factories.choice_records import (
 
 from harness.cases import expand, load_preset
 from harness.records import NotComparableError, Record, Refusal, Status
-from harness.selection import (
-    Call,
-    Decider,
-    choose_for_workload,
-    find_workload,
-    workload_names,
-)
+from harness.selection import Call, Decider, choose_for_workload, find_workload, workload_names
 
 GOOD = """
 [[calls]]

@@ -13,15 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from factories.verify_targets import (
-    CASE,
-    by_call,
-    case_in,
-    layer_norm,
-    mutant,
-    target,
-    then,
-)
+from factories.verify_targets import CASE, by_call, case_in, layer_norm, mutant, target, then
 from torch import Tensor, nn
 
 from harness.cases import make_inputs

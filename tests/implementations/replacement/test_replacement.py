@@ -31,13 +31,7 @@ from factories.foreign_norms import (
 from factories.golden import assert_golden
 from torch import Tensor, nn
 
-from implementations import (
-    LayerNorm,
-    TargetError,
-    find,
-    native,
-    replace_layer_norms,
-)
+from implementations import LayerNorm, TargetError, find, native, replace_layer_norms
 
 by_class = pytest.mark.parametrize("kind", [nn.LayerNorm, *RIGHT], ids=lambda kind: kind.__name__)
 torch_or_foreign = pytest.mark.parametrize("kind", [nn.LayerNorm, GammaBetaNorm])
