@@ -145,6 +145,12 @@ def bias_ignored(rows: Rows) -> Tensor:
     return scale_and_shift(rows.normalised, rows.weight, _unused(rows.bias))
 
 
+def parameters_ignored(rows: Rows) -> Tensor:
+    """Uses neither the weight nor the bias that it is given."""
+    shifted = scale_and_shift(rows.normalised, None, _unused(rows.weight))
+    return scale_and_shift(shifted, None, _unused(rows.bias))
+
+
 def weight_and_bias_swapped(rows: Rows) -> Tensor:
     """Multiplies by the bias and adds the weight."""
     return scale_and_shift(rows.normalised, rows.bias, rows.weight)

@@ -148,7 +148,7 @@ NOT_THIS = "(RuntimeError: not this)"
             "x of 3, 4 or 5 axes (AssertionError: rows alone); several normalized axes",
         ),
         (unless(lambda call: call.eps == 0), {"eps": (0.0,)}, f"an eps of 0 {NOT_THIS}"),
-        (declares, {"is_empty": (True,)}, "an empty x (needs a contiguous x)"),
+        (declares, {"is_empty": (True,)}, "an x without rows (needs a contiguous x)"),
     ],
 )
 def test_a_limit_is_found_with_its_reason_and_no_other(
@@ -168,7 +168,7 @@ def test_a_limit_is_found_with_its_reason_and_no_other(
 @pytest.mark.parametrize(
     ("target", "texts"),
     [
-        (unless(lambda call: call.x.numel() == 0), ["remark: declines an empty x"]),
+        (unless(lambda call: call.x.numel() == 0), ["remark: declines an x without rows"]),
         (unless(lambda call: not call.x.is_contiguous()), ["raises: x is not contiguous"]),
         (
             unless(lambda call: call.weight is None or call.bias is None),
