@@ -187,7 +187,10 @@ def _print_comparison(comparison: Comparison, form: str) -> None:
 @option("--against-history folder", "compare with a folder's last ten comparable runs", PATH)
 @flag("--no-confirm", "do not time again what looks slower; it is reported as inconclusive")
 @flag("--accept", "show the changes, then make RUN the baseline")
-@flag("--record-baseline record", "only measure RUN in ten processes, as the new baseline FILE")
+@flag(
+    "--record-baseline record",
+    "only measure RUN in ten processes, and make them the baseline FILE or add them to it",
+)
 @_gate
 def check(
     run: Path,
@@ -273,7 +276,7 @@ def _read_finished(path: Path, advice: str) -> Results:
 
 def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
-    from harness.regression import is_steady, passes_left, record_baseline
+    from harness.regression import ENOUGH_RECORDINGS, is_steady, passes_left, record_baseline
     from harness.report import Text, show
     from harness.run import Fleet
 
@@ -291,12 +294,16 @@ def _record(head: Results, baseline: Path) -> None:
         exit_with_error(f"interrupted; continue with\n  {command}", ExitCode.INTERRUPTED)
     timed = [record for record in recorded.records if record.latency is not None]
     steady = sum(map(is_steady, timed))
+    recordings = count(len(recorded.runs), "recording")
     lines = [
-        f"baseline: {baseline}, {count(len(recorded.records), 'case')}",
+        f"baseline: {baseline}, {count(len(recorded.records), 'case')}, {recordings}",
         f"cases steady enough to judge small changes: {steady} of {len(timed)} timed",
     ]
-    if steady < len(timed):
-        lines.append("to get more steady cases, record again with other programs closed")
+    if len(recorded.runs) < ENOUGH_RECORDINGS:
+        lines.append(
+            f"record again, at {ENOUGH_RECORDINGS} different hours in all: a change then has to be "
+            "larger than what differs between them"
+        )
     show([*map(Text, lines)])
 
 

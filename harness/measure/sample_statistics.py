@@ -286,8 +286,11 @@ def joined(parts: Sequence[Latency], budget: Budget) -> Latency | None:
         values = [getattr(value, "value", value) for value in known(name)]
         return estimate(values) if values else None
 
+    starts = accumulate((part.processes for part in parts), initial=0)
     process_of_epoch = tuple(
-        process for process, part in enumerate(parts) for _ in part.process_of_epoch
+        start + process
+        for start, part in zip(starts, parts, strict=False)
+        for process in part.process_of_epoch
     )
     arms = tuple(_joined_arm(arm.role, parts) for arm in parts[0].arms)
     clocks = known("clock")
@@ -309,7 +312,7 @@ def joined(parts: Sequence[Latency], budget: Budget) -> Latency | None:
         uneven_ratio=found.uneven_ratio,
         ceiling_ratio=ceiling.value if ceiling else None,
         converged=found.converged,
-        processes=len(parts),
+        processes=sum(part.processes for part in parts),
         process_of_epoch=process_of_epoch,
         minor_faults_ratio=max(known("minor_faults_ratio"), default=None),
         others_ratio=max(known("others_ratio"), default=None),

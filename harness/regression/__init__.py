@@ -49,8 +49,10 @@ from harness.regression.history import (
     series_of,
 )
 from harness.regression.latency_judge import (
+    AGAINST_BASELINE,
     BASELINE_PROCESSES,
     CONFIRMING_PROCESSES,
+    ENOUGH_RECORDINGS,
     SCREENING_IN_TURN,
     UNEVEN_IN_TURN_RATIO,
     Confirm,
@@ -61,6 +63,7 @@ from harness.regression.latency_judge import (
     ratio_between,
     screen_in_turn,
     spread_of,
+    with_recordings,
 )
 from harness.regression.revision import (
     Checkout,
@@ -71,9 +74,11 @@ from harness.regression.revision import (
 )
 
 __all__ = [
+    "AGAINST_BASELINE",
     "BASE",
     "BASELINE_PROCESSES",
     "CONFIRMING_PROCESSES",
+    "ENOUGH_RECORDINGS",
     "FEW_RUNS",
     "LEAST_RUNS",
     "MISSING_DETECTOR",
@@ -123,4 +128,5 @@ __all__ = [
     "series_of",
     "spread_of",
     "time_against_base",
+    "with_recordings",
 ]

@@ -2,8 +2,9 @@
 
 A recording is ten passes over all cases. Each pass is a new process with another order of the
 cases, and a run with its own journal, so that an interrupted recording can be continued. A baseline
-keeps one value per epoch instead of the raw samples: only that value is compared, and the file
-stays small enough to commit.
+holds one recording or several, made hours apart: they show how much hours differ. It keeps one
+value per epoch instead of the raw samples: only that value is compared, and the file stays small
+enough to commit.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ def record_baseline(
 ) -> Results:
     """Measure the cases of a run in as many processes as a baseline needs, and write it to ``out``.
 
-    A recording that was interrupted is continued.
+    A recording that was interrupted is continued. Where ``out`` holds recordings of the same cases,
+    commit and machine, this one is added to them.
 
     Args:
         wanted: the run whose cases are measured, each with the measurements that it holds.
-        out: the baseline; an existing file is replaced when everything is measured.
+        out: the baseline; another one there is replaced when everything is measured.
         make_fleet: starts a worker process.
         command: stored with the run.
         on_record: called with each record once it is on disk.
@@ -114,6 +116,8 @@ def record_baseline(
             if not planned:
                 break
     results = _joined(passes, wanted, out, folder)
+    if out.exists():
+        results = _added(read(out), results)
     write(results, out)
     rmtree(folder)
     return results
@@ -185,6 +189,22 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
         runs=(run,),
         environments=passes[0].environments,
     )
+
+
+def _added(old: Results, new: Results) -> Results:
+    """Return a baseline with one more recording, or this one alone if they are not alike."""
+
+    def what(results: Results) -> tuple[object, ...]:
+        origins = {(run.environment, run.git_commit, run.version) for run in results.runs}
+        return origins, {record.case for record in results.records}
+
+    latencies = [record.latency for record in old.records if record.latency is not None]
+    is_accepted_run = any(latency.processes % BASELINE_PROCESSES for latency in latencies)
+    if is_accepted_run or what(old) != what(new):
+        return new
+    before = {record.case: record for record in old.records}
+    records = tuple(merged([before[record.case], record], _MERGING) for record in new.records)
+    return replace(new, records=records, runs=(*old.runs, *new.runs))
 
 
 def merged_processes(parts: Sequence[Record]) -> Record:

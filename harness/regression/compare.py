@@ -34,6 +34,7 @@ from harness.regression.latency_judge import (
     judge_all,
     process_ratios,
     screen_against_baseline,
+    with_recordings,
 )
 from harness.store import Results
 
@@ -217,6 +218,7 @@ def _latencies(
             shifts.append(screened)
         elif screened is not None:
             changes[before.case.id] = screened
+    shifts = with_recordings(shifts)
     steady = [shift for shift in shifts if not shift.unsteady]
     suspects = [shift for shift in steady if shift.is_suspect]
     notes = []

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, expm1, inf, isfinite, log, log1p, sqrt
-from statistics import median, stdev
+from math import exp, expm1, fsum, inf, isfinite, log, log1p, sqrt
+from statistics import fmean, median, stdev
 
 from harness.measure import (
     LONG_CALL_S,
@@ -62,7 +62,7 @@ AGAINST_BASELINE = Limits(
     # processes beyond it moved by less than 1 spread; cases 10 % slower by 4.5 or more.
     agreement=2.0,
 )
-BASELINE_PROCESSES = 10  # a confirmation has to exceed their maximum
+BASELINE_PROCESSES = 10  # of one recording; a confirmation has to exceed their maximum
 CONFIRMING_PROCESSES = 5  # as in the simulations
 
 # Trade-offs between false failures and small changes; experiments/gates measures both.
@@ -103,6 +103,11 @@ FAR = log1p(0.5)  # measured: a machine busier than the baseline's moved ratios 
 # Simulated with 400 000 unchanged cases each for spreads of 4, 8 and 15 %: 1 false failure. Of
 # cases three times as slow 95 % or more were found.
 _NOISY_SPREADS = 4.0
+# Simulated by experiments/gates/recordings.py: with three recordings at most 0.01 % of unchanged
+# cases fail, with one up to 18 %. A limit of 3, or of the case's own recordings alone, fails 0.4 to
+# 3 %.
+_BETWEEN_RECORDINGS = 4.0
+ENOUGH_RECORDINGS = 3  # they show what disturbed one of them
 
 _NOT_POSITIVE = "it has samples that are not positive numbers"
 _CLOCK_JUMPED = "the clock jumped while it was timed"
@@ -293,18 +298,54 @@ def noise_of(baseline: Record, processes: Sequence[float]) -> tuple[str, float]:
     assert latency is not None  # it was timed
     spread = spread_of(processes)
     far = _NOISY_SPREADS * spread
-    # these two disturbances may have been alike in all processes and be absent in the next one
+    # these two disturbances may be alike in all processes of a recording and absent in the next one
+    are_few = len(processes) < ENOUGH_RECORDINGS * BASELINE_PROCESSES
     warnings = {warning.kind: warning.advice for warning in baseline.warnings}
-    if WarningKind.NOISY in warnings:
+    if are_few and WarningKind.NOISY in warnings:
         return f"noisy in the baseline: {warnings[WarningKind.NOISY]}", max(FAR, far)
-    if latency.minor_faults_ratio is not None and not latency.minor_faults_ratio < 1:
-        faults = f"{latency.minor_faults_ratio:.0f} page faults per call in the baseline"
-        return f"noisy: {faults}", max(FAR, far)
+    faults = latency.minor_faults_ratio
+    if are_few and faults is not None and not faults < 1:
+        return f"noisy: {faults:.0f} page faults per call in the baseline", max(FAR, far)
     if spread > NOISY_SPREAD:
         return f"noisy: the baseline's processes spread by {percent_text(spread)}", far
     if not latency.converged:
         return "noisy: the baseline's interval is wider than its target", far
     return "", 0.0
+
+
+def with_recordings(shifts: Sequence[Shift]) -> list[Shift]:
+    """Return shifts that have to move further than recordings of a baseline differ.
+
+    A case's own two or three recordings may agree by chance. So the difference is that of its own
+    or the root mean square of all cases, whichever is larger.
+    """
+    own = {shift.case.id: between_recordings(shift.before) for shift in shifts}
+    squares = [spread**2 for spread in own.values() if spread is not None]
+    pooled = sqrt(fmean(squares)) if squares else 0.0
+
+    def judged(shift: Shift) -> Shift:
+        spread = own[shift.case.id]
+        if spread is None:
+            return shift
+        spread = max(spread, pooled)
+        least = _BETWEEN_RECORDINGS * spread
+        why = f"noisy: the baseline's recordings differ by {percent_text(spread)}"
+        noise = shift.noise or (why if least > shift.limits.least else "")
+        return replace(shift, least=max(shift.least, least), noise=noise)
+
+    return [judged(shift) for shift in shifts]
+
+
+def between_recordings(processes: Sequence[float]) -> float | None:
+    """Return the standard deviation between recordings, of their medians' logarithms.
+
+    None of a single one.
+    """
+    number, rest = divmod(len(processes), BASELINE_PROCESSES)
+    if number < 2 or rest:
+        return None
+    starts = range(0, len(processes), BASELINE_PROCESSES)
+    return spread_of([median(processes[start : start + BASELINE_PROCESSES]) for start in starts])
 
 
 def is_steady(baseline: Record) -> bool:
@@ -468,19 +509,24 @@ def ratio_between(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """Return the ratio of two medians over processes and its interval, by Welch's t of logarithms.
 
     Standard errors are those of medians, which are larger than those of means. A single process
-    now is assumed to spread as the processes before did.
+    now is assumed to spread as the processes before did, and now as a whole to differ from before
+    as the recordings of a baseline do.
     """
     moved = log(median(after) / median(before))
     if len(before) < 2:
         return Estimate(value=exp(moved), low=0.0, high=inf)
-    degrees = len(before) - 1
-    first, second = _squared_error(before), _squared_error(after)
-    if len(after) < 2:
-        second = spread_of(before) ** 2
-    elif first + second:  # Satterthwaite 1946
-        errors = first**2 / degrees + second**2 / (len(after) - 1)
-        degrees = round((first + second) ** 2 / errors)
-    half = t_quantile(degrees) * sqrt(first + second)
+    of_before = len(before) - 1
+    if len(after) > 1:
+        squared = [(_squared_error(before), of_before), (_squared_error(after), len(after) - 1)]
+    else:
+        squared = [(_squared_error(before) + spread_of(before) ** 2, of_before)]
+    if between := between_recordings(before):
+        recordings = len(before) // BASELINE_PROCESSES
+        squared.append((between**2 * (1 + 1 / recordings), recordings - 1))
+    variance = fsum(part for part, _ in squared)
+    errors = fsum(part**2 / degrees for part, degrees in squared)
+    degrees = round(variance**2 / errors) if errors else of_before  # Satterthwaite 1946
+    half = t_quantile(degrees) * sqrt(variance)
     return Estimate(value=exp(moved), low=exp(moved - half), high=exp(moved + half))
 
 

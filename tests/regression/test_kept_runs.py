@@ -169,6 +169,19 @@ def test_an_interrupted_recording_is_continued_on_the_same_machine_commit_and_sw
     assert [latency and latency.processes for latency in found] == [*[10] * 5, None]
 
 
+def test_another_recording_of_the_same_commit_is_added(tmp_path: Path) -> None:
+    out, other_commit = tmp_path / "ci.parquet", replace(HERE, git_commit="fedcba98")
+    first, second = record(machine(), out), record(machine(), out)
+    assert (second.runs[:1], len(second.runs)) == (first.runs, 2)
+    assert [found.latency and found.latency.processes for found in second.records] == [
+        *[20] * 5,
+        None,
+    ]
+    one, two = (process_ratios(results.records[0].latency) for results in (first, second))
+    assert two == one * 2
+    assert len(record(machine(environment=other_commit), out).runs) == 1
+
+
 # --- accepting -----------------------------------------------------------------------------------
 
 TEN, NINE = (results_of(make_record(ONE, STEADY[:count])) for count in (10, 9))

@@ -27,7 +27,7 @@ from factories.compared_runs import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
-from harness.records import Estimate, Latency, MeasurementWarning, Record, Status, WarningKind
+from harness.records import Case, Estimate, Latency, MeasurementWarning, Record, Status, WarningKind
 from harness.regression import (
     SCREENING_IN_TURN,
     Change,
@@ -109,6 +109,37 @@ def test_a_case_that_now_lets_every_fourth_call_pay_is_slower() -> None:
     assert ratio == pytest.approx(3.0, rel=0.1)
     assert change(before, paying).kind is INCONCLUSIVE
     assert change(before, paying, confirm=confirming(*[ratio] * 5)).kind is SLOWER
+
+
+def recordings(*levels: float, case: Case | None = None) -> Record:
+    latency = make_latency([ratio * level for level in levels for ratio in STEADY])
+    return replace(make_record(case, latency=latency), warnings=(SHARED,))
+
+
+@pytest.mark.parametrize(
+    ("before", "now_at", "kind"),
+    [
+        (recordings(1.0, 1.0, 1.0), 1.05, SLOWER),  # what disturbed one would show
+        (recordings(1.0, 1.0), 1.05, INCONCLUSIVE),
+        (recordings(0.98, 1.0, 1.02), 1.07, INCONCLUSIVE),  # less than 4 times 2 %
+        (recordings(0.98, 1.0, 1.02), 1.09, SLOWER),
+        (recordings(0.98, 1.0, 1.02), 1.0, INCONCLUSIVE),  # 4 % would not show
+    ],
+)
+def test_a_change_exceeds_what_recordings_of_the_baseline_differ_by(
+    before: Record, now_at: float, kind: ChangeKind
+) -> None:
+    fresh = confirming(*[now_at] * 5)
+    assert change(before, make_record(ratios=(now_at,)), confirm=fresh).kind is kind
+
+
+def test_recordings_of_one_case_that_agree_do_not_hide_that_those_of_others_differ() -> None:
+    one, two = make_cases(2)
+    before = results_of(recordings(1, 1, 1, case=one), recordings(0.98, 1, 1.02, case=two))
+    after = results_of(*(make_record(case, (1.055,)) for case in (one, two)))
+    found = compared(before, after, confirm=confirming(*[1.055] * 5))
+    # 4 times the root mean square of 0 and 2 %
+    assert found.counts == {INCONCLUSIVE: 2}
 
 
 @pytest.mark.parametrize(
