@@ -216,8 +216,9 @@ def series(runs: Sequence[Results], metric: str = "speed") -> tuple[Series, ...]
     ("values", "changes"),
     [
         (wavy((0.7, 11), (0.91, 1), (0.7, 8)), []),
-        (wavy((0.7, 3), (0.9, 4)), []),  # too few runs
-        (wavy((0.7, 4), (0.9, 4)), [4]),
+        (wavy((0.7, 4), (0.9, 6)), []),  # too few runs
+        (wavy((0.7, 6), (0.9, 6)), [6]),
+        (wavy((0.7, 8), (0.9, 4)), []),  # three runs ago there was one that differed
         (wavy((0.74, 10), (0.7, 10), (0.8, 10)), [10, 20]),
     ],
 )
@@ -230,7 +231,7 @@ def test_a_series_changes_where_two_runs_or_more_leave_its_level(
 
 
 def test_the_spread_of_a_series_is_that_between_its_runs() -> None:
-    (found,) = series(runs_of(CASE, [0.7, 0.714] * 4))
+    (found,) = series(runs_of(CASE, [0.7, 0.714] * 6))
     assert found.spread == pytest.approx(log(1.02) / 2**0.5)
 
 
