@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -317,20 +317,22 @@ def _say(line: str) -> None:
 @click.command()
 @option("--base revision", "branch, tag or commit to compare with", required=True, metavar="REV")
 @sweep_options("ci")
+@flag("--instructions", "also count the CPU instructions per call; needs valgrind")
 @_gate
-def ab(revision: str, choice: SweepChoice) -> Comparison:
+def ab(revision: str, choice: SweepChoice, instructions: bool) -> Comparison:
     """Did my working copy get worse than revision REV?
 
     This is the gate of a pull request. Both revisions are imported side by side and measured in
     turn in the same processes, so that a busy machine does not matter. Statuses, errors and
     memory are compared exactly. A case that looks slower is timed again in up to five fresh
     processes, and fails only if all five agree. The revisions are those of the repository that
-    holds the implementations: this package's, or yours if -i names functions in it.
+    holds the implementations: this package's, or yours if -i names functions in it. Counts of
+    instructions decide where times cannot tell.
 
     Exit code 0: nothing got worse. 1: a case got worse. 2: there is no such revision, or it
     cannot be imported. 3: nothing was measured. 4: nothing can be compared.
     """
-    from harness.run import Fleet
+    from harness.run import Fleet, count_instructions
 
     try:
         sweep = choice.load()
@@ -348,6 +350,8 @@ def ab(revision: str, choice: SweepChoice) -> Comparison:
                     bar.close()  # or the line would be printed into the progress bar
                     _say(line)
 
+                find = partial(regression.found_in_either, checkout=checkout)
+                counted = partial(count_instructions, timeout_s=sweep.timeout_s, find=find)
                 bench = regression.Bench(
                     fleet=fleet,
                     make_fleet=Fleet,
@@ -356,6 +360,7 @@ def ab(revision: str, choice: SweepChoice) -> Comparison:
                     expect=progress.expect,
                     on_record=progress.show,
                     say=say,
+                    count=counted if instructions else None,
                 )
                 return regression.ab(
                     planned, lacks, bench, baseline_name=name, head_name="the working copy"

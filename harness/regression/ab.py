@@ -9,6 +9,7 @@ and head in turn. The third times the suspects again, in fresh processes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -127,6 +128,16 @@ def time_against_base(runner: CaseRunner, job: Job) -> Record:
     return runner.run(job.case, job.measurements, job.budget, implementations.find, time)
 
 
+def found_in_either(target: str, checkout: Checkout) -> Implementation:
+    """Return a target of head, or of the base by its prefix; both are imported in either case."""
+    import implementations
+    from harness.regression.side_by_side import side_by_side
+
+    name = target.removeprefix(BASE)
+    base, head = side_by_side(checkout).find(name), implementations.find(name)
+    return head if name == target else base
+
+
 # --- which cases both revisions have -------------------------------------------------------------
 
 
@@ -208,6 +219,8 @@ class Bench:
     """Called with each of these records."""
     say: Callable[[str], None] = lambda line: None
     """Called with each line of progress of the third pass."""
+    count: Callable[[Sequence[Case]], Iterator[tuple[Case, int | str]]] | None = None
+    """Counts the instructions of cases of head and, by the prefix, of the base; None: nothing."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
         for record in self.fleet.run(jobs, self.timeout_s):
@@ -261,7 +274,7 @@ def ab(
         if row.case in before and Measurement.LATENCY in row.measurements
     ]
     latencies = _compare_latencies(timed, before, after, bench)
-    notes = []
+    notes = _count_instructions(before, after, bench)
     if is_unchanged(bench.checkout):
         notes.append("the working copy equals the base: all differences are noise")
     if any(Measurement.COLD in row.measurements for row in planned):
@@ -300,6 +313,37 @@ def _measure_exactly(
         else:
             before[case] = replace(record, case=case)
     return before, after
+
+
+def _count_instructions(
+    before: dict[Case, Record], after: dict[Case, Record], bench: Bench
+) -> list[str]:
+    """Add counts of instructions to the records of cases measured in both, if they are asked for.
+
+    Return notes on what was not counted.
+    """
+    both = [case for case, old in before.items() if _are_measured(old, after[case])]
+    if bench.count is None or not both:
+        return []
+    bench.say(f"counting the instructions of {count(len(both), 'case')}, before and now")
+    of_base = {case: replace(case, implementation=BASE + case.implementation) for case in both}
+    counts = dict(bench.count([one for case in both for one in (of_base[case], case)]))
+    missing: Counter[str] = Counter()
+    for case in both:
+        old, new = counts[of_base[case]], counts[case]
+        if isinstance(old, int) and isinstance(new, int):
+            before[case] = replace(before[case], instructions=old)
+            after[case] = replace(after[case], instructions=new)
+        else:
+            missing[new if isinstance(new, str) else str(old)] += 1
+    return [
+        f"instructions of {count(number, 'case')} are not compared: {why}"
+        for why, number in missing.items()
+    ]
+
+
+def _are_measured(*records: Record) -> bool:
+    return all(record.status.is_measured for record in records)
 
 
 def _compare_latencies(

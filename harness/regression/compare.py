@@ -20,6 +20,7 @@ from harness.regression.changes import (
     Comparison,
     change_of,
     counts_shown,
+    decided_by_count,
     exact_changes,
     worst_first,
 )
@@ -119,8 +120,12 @@ def compare_records(
     of_metrics = []
     for first, second in ((old[name], new[name]) for name in old if name in new):
         latency = latencies.get(first.case.id)
-        counts = first.case.id not in not_counted
-        changes = [*exact_changes(first, second, counts=counts), *([latency] if latency else [])]
+        exact = exact_changes(first, second, counts=first.case.id not in not_counted)
+        if latency is not None and any(
+            change.metric == "instructions" and change.kind.is_judged for change in exact
+        ):
+            latency = decided_by_count(latency)
+        changes = [*exact, *([latency] if latency else [])]
         why = f"{in_words(first.status)} in both, and nothing else of it may be compared"
         nothing = Change(first.case, ChangeKind.NOT_COMPARABLE, why, "status")
         of_metrics.append(changes or [nothing])

@@ -27,6 +27,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from itertools import count
 from multiprocessing.connection import Connection
@@ -39,6 +41,8 @@ from harness.run.fleet import REPLY, EndedError, HarnessError, WorkerProcess
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from implementations.contract import Implementation
 
 _SWITCH_S = 60.0  # trade-off: far above the time on a quiet machine, a fraction of a second
 # the rest of the environment would move all objects
@@ -76,11 +80,18 @@ def unavailable() -> str | None:
     return None
 
 
-def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tuple[Case, int | str]]:
+def count_instructions(
+    cases: Sequence[Case], timeout_s: float, find: Callable[[str], Implementation] | None = None
+) -> Iterator[tuple[Case, int | str]]:
     """Yield each case with the instructions of one call, or why they were not counted.
 
-    A count is of the calling thread in user space, of a warm call, without the loop around it. A
-    case that crashes or takes longer than ``timeout_s`` has a reason instead of a count.
+    A count is of the calling thread in user space, of a warm call, without the loop around it.
+
+    Args:
+        cases: on the CPU.
+        timeout_s: a case that takes longer, or that crashes, has a reason instead of a count.
+        find: returns a target by its name, and can be pickled; the default is that of
+            ``implementations``. All targets are found before the first count.
     """
     if why := unavailable():
         yield from ((case, why) for case in cases)
@@ -90,7 +101,9 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
     with TemporaryDirectory(prefix="layernorm-bench-") as folder:
         log = Path(folder) / "log"
         log.touch()
-        counter = WorkerProcess(log, None, _exec_valgrind)
+        names = tuple(dict.fromkeys(case.implementation for case in cases)) if find else ()
+        preload = pickle.dumps((find, names)).hex()
+        counter = WorkerProcess(log, None, partial(_exec_valgrind, preload=preload))
         is_counting, ended_by = False, ""
         try:
             for case in cases:
@@ -103,7 +116,8 @@ def count_instructions(cases: Sequence[Case], timeout_s: float) -> Iterator[tupl
                         # made and pickled here, since callgrind takes fifty times as long; not by
                         # the connection, which would pass tensors in shared memory
                         inputs = pickle.dumps(make_inputs(case).tensors)
-                        counter.send(_count, (case, inputs, timeout_s), timeout_s + _FORK_S)
+                        count_of = partial(_count, find=find)
+                        counter.send(count_of, (case, inputs, timeout_s), timeout_s + _FORK_S)
                         answer = counter.reply()
                     except (EndedError, HarnessError, subprocess.SubprocessError) as error:
                         ended_by = f"counting ended, since the process that counts {error}"
@@ -135,7 +149,7 @@ def _refusal(case: Case) -> str | None:
     return None
 
 
-def _exec_valgrind(connection: Connection, log: str, _: object) -> None:
+def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) -> None:
     """Replace this process by valgrind, which runs this module; the log takes what they print."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
@@ -148,7 +162,7 @@ def _exec_valgrind(connection: Connection, log: str, _: object) -> None:
         *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
         *(f"--callgrind-out-file={dump}", f"--log-file={messages}", _prefix(Path(log))),
         *(sys.executable, "-P", "-m", "harness.run.instructions"),
-        *(str(connection.fileno()), str(dump)),
+        *(str(connection.fileno()), str(dump), preload),
     ]
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
@@ -159,12 +173,13 @@ def _exec_valgrind(connection: Connection, log: str, _: object) -> None:
 # count moves the objects created after it, which changes the count.
 
 
-def serve_counts(connection: Connection, dump: str) -> None:
+def serve_counts(connection: Connection, dump: str, preload: str) -> None:
     """Answer each case with the instructions per call, or why there are none.
 
     Args:
         connection: to the parent; the first message says that torch is imported.
         dump: where callgrind writes; it appends a number.
+        preload: a function that finds targets, and the names of those to find, as pickle in hex.
     """
     import torch
 
@@ -174,6 +189,10 @@ def serve_counts(connection: Connection, dump: str) -> None:
     use_steady_allocation()
     torch.set_num_threads(1)
     _warm_up()
+    find, names = pickle.loads(bytes.fromhex(preload))
+    for name in names:
+        with suppress(Exception):  # its case will have the reason
+            find(name)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -242,14 +261,16 @@ def total_of(dump: str) -> int:
     return int(total[1])
 
 
-def _count(case: Case, tensors: Sequence[Tensor], dump: str) -> int | str:
+def _count(
+    case: Case, tensors: Sequence[Tensor], dump: str, find: Callable[[str], Implementation] | None
+) -> int | str:
     import implementations
     from harness.run.attempt import FAILURES, failure_of
     from harness.run.call import bind, grad_mode
 
     dumps = (Path(f"{dump}.{number}") for number in count(1))
     try:
-        function = implementations.find(case.implementation).function
+        function = (find or implementations.find)(case.implementation).function
         with grad_mode(case):
             call = bind(function, case, tensors)
             call()
@@ -282,4 +303,4 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
 
 
 if __name__ == "__main__":
-    serve_counts(Connection(int(sys.argv[1])), sys.argv[2])
+    serve_counts(Connection(int(sys.argv[1])), *sys.argv[2:])

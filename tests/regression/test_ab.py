@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,12 +75,12 @@ def one_byte_more(job: Job) -> Record:
 
 
 def compared(
-    script: Script, *cases: Case, fresh: Script | None = None
+    script: Script, *cases: Case, fresh: Script | None = None, **more: Any
 ) -> tuple[Comparison, Any, Any]:
     """Compare cases with a base of the same names; return the fleets, too."""
     machine: Any = Scripted(script)
     again: Any = Scripted(fresh or script)
-    bench = Bench(fleet=machine, make_fleet=lambda: again, checkout=CHECKOUT, timeout_s=1)
+    bench = Bench(fleet=machine, make_fleet=lambda: again, checkout=CHECKOUT, timeout_s=1, **more)
     planned = [Planned(case, ASKED) for case in cases]
     return ab(planned, (), bench, baseline_name="old", head_name="new"), machine, again
 
@@ -135,6 +135,28 @@ def test_the_change_of_a_case(
     (change,) = (change for change in found.changes if change.case == ONE)
     assert (change.kind, change.metric) == (kind, metric)
     assert fact in change.reason
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "kind", "metric"),
+    [
+        (10_000, 10_000, "unchanged", None),
+        (10_000, 10_200, "regressed", "instructions"),
+        (10_000, "it fell", "inconclusive", "latency"),
+    ],
+)
+def test_instructions_decide_where_times_cannot_tell(
+    base: int | str, head: int | str, kind: str, metric: str | None
+) -> None:
+    def counted(cases: Sequence[Case]) -> Iterator[tuple[Case, int | str]]:
+        return ((case, base if case.implementation.startswith(BASE) else head) for case in cases)
+
+    found, _, _ = compared(partial(right, ratio=1.2), ONE, fresh=right, count=counted)
+    (change,) = found.changes
+    assert (change.kind, change.metric) == (kind, metric)
+    assert found.notes == (
+        ("instructions of 1 case are not compared: it fell",) * (head == "it fell")
+    )
 
 
 def test_a_case_that_is_wrong_in_a_revision_is_not_timed() -> None:

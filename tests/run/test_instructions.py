@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import implementations
 from harness.records import Case, Mode
 from harness.run import count_instructions
-from implementations import torch_private
+from implementations import Implementation, torch_private
 
 CASE = Case(implementation="native", shape=(32, 128))
 UNHURRIED_S = 60.0
@@ -50,6 +52,11 @@ def subjects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "subjects.py"
 
 
+def found_anyway(name: str, target: str) -> Implementation:
+    assert name == "another name"
+    return implementations.find(target)
+
+
 def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
     """Return the count, or the reason why there is none, of a case of each target."""
     cases = [replace(CASE, implementation=target) for target in targets]
@@ -66,6 +73,13 @@ def test_a_count_is_of_one_call_and_a_crash_costs_one_case(subjects: Path) -> No
     assert raised == "RuntimeError: not today"
     assert "SIGSEGV" in fallen
     assert "not done in the time" in hanging
+    assert counted == 1000
+
+
+def test_targets_may_be_found_by_another_function(subjects: Path) -> None:
+    case = replace(CASE, implementation="another name")
+    find = partial(found_anyway, target=f"{subjects}:short")
+    ((_, counted),) = count_instructions([case], UNHURRIED_S, find)
     assert counted == 1000
 
 
