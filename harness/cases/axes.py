@@ -264,7 +264,7 @@ _ROWS: tuple[Axis, ...] = (
         help="values of weight and bias; see `list parameters`",
         values=(
             "normal", "negative_weight", "mixed_weight", "transposed", "every_second", "chunk",
-            "equal_elements", "nan_bias",
+            "equal_elements", "initial_ends", "nan_bias",
         ),
         families=("largest", "initial_within", "offset"),
         title="the distribution of the parameters",

@@ -72,6 +72,14 @@ def equal_elements(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return torch.full_like(weight, 2), torch.full_like(bias, 0.5)
 
 
+def initial_ends(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight 1 and bias 0 at both ends, normal between: shows one element taken for all."""
+    weight, bias = weight.clone(), bias.clone()
+    for parameter, start in ((weight, 1), (bias, 0)):
+        parameter.view(-1)[:1] = parameter.view(-1)[-1:] = start
+    return weight, bias
+
+
 def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """One NaN in weight: only its column of y and all of dx must be NaN."""
     return _poisoned(weight), bias
@@ -114,6 +122,6 @@ def _poisoned(values: Tensor) -> Tensor:
 
 PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-    transposed, every_second, chunk, equal_elements, nan_weight, nan_bias, largest=_largest,
-    initial_within=_within, offset=_offset,
+    transposed, every_second, chunk, equal_elements, initial_ends, nan_weight, nan_bias,
+    largest=_largest, initial_within=_within, offset=_offset,
 )  # fmt: skip

@@ -128,6 +128,7 @@ def _row(name: str, wrong: Callable[..., Any], where: str, **fields: Any) -> Mut
 CONDITIONAL: tuple[Mutant, ...] = (
     # for some sizes, parameters and modes
     _row("bias_ignored_without_weight", values.bias_ignored, "there is no weight"),
+    _row("weight_ignored_for_its_first", values.weight_ignored, "the first weight is 1"),
     _row("weight_ignored_without_bias", values.weight_ignored, "there is no bias"),
     _row("one_pass_in_long_rows", values.one_pass_clamped, "N > 4096"),
     _row("last_of_odd_rows_dropped", last_element_left_out, "N % 2 != 0"),

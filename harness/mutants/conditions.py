@@ -286,6 +286,8 @@ _OF_SINGLE_MUTANTS: tuple[_Row, ...] = (
      {"the weight is frozen": _YES}),
     ("", "is_weight_of_ones", lambda f: f.has_weights(lambda w: (w == 1).all()),
      {"every weight is 1": _YES}),
+    ("", "is_first_weight_1", lambda f: f.has_weights(lambda w: (w.flatten()[:1] == 1).all()),
+     {"the first weight is 1": _YES}),
     ("", "is_weight_almost_of_ones",
      lambda f: f.has_weights(lambda w: torch.allclose(w, torch.ones_like(w))),
      {"every weight is almost 1": _YES}),

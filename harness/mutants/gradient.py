@@ -116,6 +116,7 @@ def statistics_kept_in_bfloat16(terms: Terms) -> Gradients:
     return _with_statistics_in(torch.bfloat16, terms)
 
 
+@with_fields(inaccurate=HALVES - BFLOAT16)
 def statistics_kept_in_float16(terms: Terms) -> Gradients:
     """Keeps mean and rstd for the backward in float16."""
     return _with_statistics_in(torch.float16, terms)

@@ -293,6 +293,7 @@ def normalised_in_bfloat16(rows: Rows) -> Tensor:
     return rows.affine(rounded_to(torch.bfloat16, rows.normalised))
 
 
+@with_fields(rounded=HALVES - BFLOAT16)
 def normalised_in_float16(rows: Rows) -> Tensor:
     """Rounds the normalised value to float16 before weight and bias."""
     return rows.affine(rounded_to(torch.float16, rows.normalised))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import isqrt
+from math import isqrt, log2
 
 import numpy as np
 import torch
@@ -263,11 +263,15 @@ class _Simulated:
             of_own = ((own - part.exact[0]) - part.exact[1]).abs().nan_to_num(nan=0.0)
             error, is_finite = torch.maximum(error, of_own), is_finite & torch.isfinite(own)
         worst = torch.where(scale > 0, error / scale, 0.0).amax(-1, keepdim=True)
-        # a statistic of the simulation may be exact by chance: it may be rounded once, and the
-        # roundings of a running sum, which go both ways, come to about the root of their number
-        is_running = self._looser.kind is Inaccuracy.RUNNING_SUMS
-        once = max(case.hidden**0.5 / _SPREAD, 1.0) if is_running else 1.0
-        worst = worst + unit_roundoff(self._looser.dtype) * size * once
+        # a statistic of the simulation may be exact by chance: it may be rounded once, or as often
+        # as a sum of pairs in float32, and the roundings of a running sum, which go both ways,
+        # come to about the root of their number
+        roundings = 1.0
+        if self._looser.kind is Inaccuracy.RUNNING_SUMS:
+            roundings = case.hidden**0.5 / _SPREAD
+        elif self._looser.dtype is torch.float32:
+            roundings = log2(case.hidden or 1)
+        worst = worst + unit_roundoff(self._looser.dtype) * size * max(roundings, 1.0)
         bound = torch.where(torch.isfinite(part.bound), part.bound, 0.0)
         bound = bound + _AGREE * torch.maximum(worst * scale, error)
         overflows = ~is_finite & ~torch.isfinite(part.computed)

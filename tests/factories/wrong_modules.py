@@ -323,6 +323,11 @@ class ZeroWeight(Norm):
         self.weight, self.bias = nn.Parameter(zeros.clone()), nn.Parameter(zeros)
 
 
+class ForgetsItsBiasInAReset(Norm):
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.weight)
+
+
 class BiasOfOne(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         self.weight, self.bias = nn.Parameter(ones), nn.Parameter(ones.clone())

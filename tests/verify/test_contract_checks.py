@@ -196,6 +196,11 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("y_shares_no_memory", from_a_slab(6 * 32 - 1), "memory of an earlier y"),
     ("accepts_arguments_like_torch", float_eps_only, "an eps that is an int"),
     (
+        "accepts_arguments_like_torch",
+        lambda x, shape, *others: layer_norm(x, shape, *others) * (1 + isinstance(shape, list)),
+        "a normalized_shape that is a list",
+    ),
+    (
         "is_safe_for_concurrent_callers",
         then(lambda y: y + (on_other_thread() and len(y) > 1024)),
         "",

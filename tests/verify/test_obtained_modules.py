@@ -55,6 +55,7 @@ WRONG = {
     "Frozen": "makes its weight with requires_grad=False",
     "Tied": "gives a wrong y in every mode",
     "ZeroWeight": "initialises its weight (weight) to something other than 1",
+    "ForgetsItsBiasInAReset": "resets its bias (bias) to something other than 0",
     "BiasOfOne": "initialises its bias (bias) to something other than 0",
     "Unfreezes": "unfreezes weight in every mode where its parameters are frozen",
     "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",

@@ -18,7 +18,7 @@ from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call
-from harness.verify.checks.contract_checks import RaisedInFormError, check
+from harness.verify.checks.contract_checks import SMALL, TWO_AXES, RaisedInFormError, check
 from harness.verify.scope import InScope, scope_of
 
 __all__ = [
@@ -84,7 +84,7 @@ def _parameters_with_fewer_axes(call: Call) -> Iterator[str]:
             yield name
 
 
-@check(Direction.FORWARD)
+@check(Direction.FORWARD, SMALL, TWO_AXES)
 def accepts_arguments_like_torch(call: Call) -> str | None:
     """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y.
 

@@ -525,16 +525,31 @@ def registers_its_parameters(call: Call) -> str | None:
 
 @check(Direction.FORWARD)
 def initial_parameters_match_torch(call: Call) -> str | None:
-    """A new module has weights of 1 and biases of 0, unless its constructor is told others."""
+    """A new module has weights of 1 and biases of 0, unless its constructor is told others.
+
+    So has one after ``reset_parameters()``, which models call to start again.
+    """
     module = _module_if_any(call)
     if module is None or module.is_instance or any("init" in name for name in module.arguments):
         return None
     made = _new(call)
     own, names = dict(made.named_parameters()), _names_of(made, call)
-    for role, name in names.items():
-        start = 1 if role == "weight" else 0
-        if not bool((own[name] == start).all()):
-            return f"initialises its {role} ({name}) to something other than {start}"
+
+    def other() -> str | None:
+        for role, name in names.items():
+            start = 1 if role == "weight" else 0
+            if not bool((own[name] == start).all()):
+                return f"its {role} ({name}) to something other than {start}"
+        return None
+
+    if found := other():
+        return f"initialises {found}"
+    if callable(reset := getattr(made, "reset_parameters", None)):
+        for parameter in own.values():
+            parameter.detach().fill_(0.5)
+        guarded(reset)()
+        if found := other():
+            return f"resets {found}"
     return None
 
 
