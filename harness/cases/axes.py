@@ -540,7 +540,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (*_IMPOSSIBLE, *_TOO_LARGE)
 
 def is_possible(case: Case) -> bool:
     """Whether x has elements and normalized axes, and no two conditions exclude each other."""
-    is_empty = min(case.shape) < 1 or not case.normalized_dims
+    is_empty = min(case.shape, default=0) < 1 or not case.normalized_dims
     return not is_empty and not any(exclusion.holds(case) for exclusion in _IMPOSSIBLE)
 
 

@@ -22,7 +22,7 @@ OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try few cases alone."""
-    use_small_catalogue(monkeypatch, largest=1100, one_in=4, contract=False, source=False)
+    use_small_catalogue(monkeypatch, largest=1100, contract=False, source=False)
 
 
 def verdict_of(target: Any, **options: Any) -> Verdict:

@@ -37,7 +37,7 @@ def target(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try few cases before those that follow from the source."""
-    use_small_catalogue(monkeypatch, largest=300, one_in=20, contract=False)
+    use_small_catalogue(monkeypatch, largest=300, one_in=12, contract=False)
 
 
 def _target(folder: Path, body: str) -> str:
