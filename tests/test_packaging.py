@@ -86,9 +86,3 @@ def test_the_wheel_holds_every_package() -> None:
     assert packages == sorted(path.parent.name for path in ROOT.glob("*/py.typed"))
     assert packages == PYPROJECT["tool"]["mypy"]["packages"]
     assert packages == PYPROJECT["tool"]["importlinter"]["root_packages"]
-
-
-def test_no_address_is_published_yet() -> None:
-    assert "urls" not in PROJECT
-    for name in ("SECURITY.md", "CITATION.cff"):
-        assert not re.search(r"https?://|\w@\w", (ROOT / name).read_text())

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from factories.commanding import call
 from torch import Tensor
 from torch.nn import functional
 
-from harness.cases import Grid, Sweep, expand
 from harness.records import Autograd, Status
-from harness.store import read
 from harness.verify import verify_case
 from implementations import PEERS, Implementation, Reduction, UnsupportedError, find
 from implementations.peers import PACKAGES, gpu, numba, onnxruntime, openvino, peer, xla
@@ -38,11 +33,10 @@ CACHES = (
 
 @pytest.fixture(autouse=True)
 def _forgetful() -> Iterator[None]:
-    """Clear the caches of peers before and after the test, and restore torch's one thread."""
+    """Clear the caches of peers before and after the test."""
     for cache in CACHES:
         cache.cache_clear()
     yield
-    torch.set_num_threads(1)
     for cache in CACHES:
         cache.cache_clear()
 
@@ -67,38 +61,6 @@ def tensors(
     generator = torch.Generator().manual_seed(3)
     sizes = (shape, shape[-dims:], shape[-dims:])
     return [torch.randn(size, generator=generator).to(dtype) for size in sizes]
-
-
-# --- the list ------------------------------------------------------------------------------------
-
-
-def test_the_list_shows_what_peers_need() -> None:
-    listed = json.loads(call("list", "implementations", "--json").output)["implementations"]
-    assert "needs apex, not installed" in listed["apex"]
-    assert listed["apex"].endswith("(CUDA only)")
-    assert "not installed" not in listed["numpy"]
-
-
-def test_a_sweep_includes_only_peers_that_run_on_the_device() -> None:
-    grid = Grid(implementations=("peers",), devices=("cpu", "cuda"), shapes=((4, 8),))
-    planned = expand(
-        Sweep(grids=(grid,)),
-        implementations={"native": {"cpu", "cuda"}},
-        devices={"cpu": None, "cuda": None},
-        peers={"numpy": {"cpu"}, "liger": {"cuda"}},
-    )
-    found = {(case.case.device, case.case.implementation) for case in planned}
-    assert found == {("cpu", "numpy"), ("cuda", "liger")}
-
-
-def test_a_peer_outside_torch_has_no_compiled_mode(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    one = ("--shape", "4x8", "--mode", "compiled", "--measure", "errors", "--out", "mine.parquet")
-    assert call("run", "-i", "numpy", *one).exit_code == 3
-    (record,) = read("mine.parquet").records
-    assert (record.status, "compile" in record.reason) == (Status.UNSUPPORTED, True)
 
 
 # --- refusals ------------------------------------------------------------------------------------
@@ -150,26 +112,6 @@ def test_mismatched_shapes_are_reported_before_all_other_problems(peer: Implemen
         peer(torch.zeros(2, 4), (5,))
     with pytest.raises(ValueError, match=r"weight has shape \[1\]"):
         peer(torch.zeros(2, 4), (4,), torch.ones(1))
-
-
-# --- settings, with fake packages ----------------------------------------------------------------
-
-
-def test_numba_uses_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
-
-    def njit(*, parallel: bool) -> Callable[[Any], Any]:
-        calls.append(parallel)
-        return lambda function: function
-
-    numba = SimpleNamespace(njit=njit, set_num_threads=calls.append, prange=range)
-    monkeypatch.setitem(sys.modules, "numba", numba)
-    x, weight, bias = tensors()
-    expected = functional.layer_norm(x, (32,), weight, bias)
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        torch.testing.assert_close(find("numba")(x, (32,), weight, bias), expected)
-    assert calls == [False, True, 2]
 
 
 # --- values --------------------------------------------------------------------------------------
