@@ -303,7 +303,7 @@ def _simulations(looser: Looser, inputs: Inputs, case: Case) -> Iterator[Outputs
             return _running_sum(value, 0)[0]
         total = torch.zeros(case.hidden, dtype=looser.dtype)
         for row in value:
-            total = (total + row).to(looser.dtype)
+            total += row  # computed in the wider dtype, and rounded
         return total
 
     def rows_of(tensor: Tensor) -> Tensor:
