@@ -138,12 +138,13 @@ def right_rows(strength: int, dtype: str) -> Iterator[Row]:
         tried, wrong = 0, ""
         for case in right_cases(subject, strength, dtype):
             trial = attempt(subject, case)
-            if trial.errors is None and trial.status is not Status.WRONG:
+            if not trial.status.is_measured:
                 continue  # it declines the case
             tried += 1
             if trial.status is Status.WRONG:
                 wrong = wrong or case.id
                 click.echo(f"  wrong: {case.id}: {trial.reason}", err=True)
+        assert tried, f"{subject.name} was tried in no case"
         yield Row(
             strength=strength,
             dtype=dtype,

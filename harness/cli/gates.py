@@ -301,8 +301,8 @@ def _record(head: Results, baseline: Path) -> None:
     ]
     if len(recorded.runs) < ENOUGH_RECORDINGS:
         lines.append(
-            f"record again some hours later, {ENOUGH_RECORDINGS} times in all: a change then has to "
-            "exceed what differs between hours"
+            f"record again some hours later, {ENOUGH_RECORDINGS} times in all: a change then has "
+            "to exceed what differs between hours"
         )
     show([*map(Text, lines)])
 
