@@ -402,18 +402,18 @@ def scripted(script: Script) -> tuple[Timed, FakeDevice]:
 
 
 def alternating(name: str, number: int) -> float:
-    """Take longer for each call with new values, which are the first, the third and so on."""
-    return NEW if number % 2 == 0 else 1e-6
+    """Take longer for each call with new values: one alone, then one of a pair, in turn first."""
+    return NEW if number % 4 < 2 else 1e-6
 
 
 @pytest.mark.parametrize(
     ("script", "per_call_s", "is_reuse", "calls"),
     [
-        (alternating, NEW / 1.3, True, 84),
+        (alternating, NEW / 1.3, True, 114),
         (alternating, NEW / 1.2, False, 2),  # the first sample is as fast as the timed ones
-        (steady, 0.0, False, 21),
-        (lambda name, n: 1e-6 if n == 4 else alternating(name, n), 0.0, False, 21),
-        (lambda name, n: 1e-6 if n % 2 == 0 else NEW, 0.0, False, 21),
+        (steady, 0.0, False, 30),
+        (lambda name, n: 1e-6 if n == 4 else alternating(name, n), 0.0, False, 30),
+        (lambda name, n: 1e-6 if n % 4 < 2 else NEW, 0.0, False, 30),
     ],
 )
 def test_calls_that_take_longer_with_new_values_reuse_results(
