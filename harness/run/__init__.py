@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         refuses,
         run_once,
     )
-    from harness.run.case import CaseRunner, Draws, Timed, reuse, run_again
+    from harness.run.case import CaseRunner
     from harness.run.fleet import (
         ENOUGH_PROCESSES,
         START_S,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from harness.run.instructions import count_instructions
     from harness.run.integrity import TamperingError, Trusted, observed
+    from harness.run.recheck import Draws, Timed, reuse, run_again
     from harness.run.session import (
         JobQueue,
         Session,
@@ -127,7 +128,9 @@ _OF_PARENT = {
 }  # of modules that no worker needs
 _find_of_parent = names_in(__name__, _OF_PARENT, "session", "instructions")
 _find_of_worker = names_in(
-    __name__, __all__, "fleet", "call", "state", "integrity", "attempt", "timing", "case"
+    __name__,
+    __all__,
+    *("fleet", "call", "state", "integrity", "attempt", "timing", "recheck", "case"),
 )  # torch last
 
 
