@@ -3,8 +3,8 @@
 A count does not depend on what else the machine does, so it tells small changes apart; but it does
 not see caches, memory, page faults, waiting and the kernels that use AVX-512: valgrind has no
 AVX-512, and torch then takes its AVX2 kernels. torch takes about twenty seconds to start under
-valgrind, so one process starts, and forks a child per case. Every case is counted from the state of
-that process, so neither the order nor the other cases matter, and a crash costs one case. torch's
+valgrind, so two processes start, and fork a child per case. Every case is counted from the state of
+such a process, so neither the order nor the other cases matter, and a crash costs one case. torch's
 own callgrind collector starts a process per case. The results of the calls are not checked.
 
 Repeated with nothing changed, a count is equal to the instruction. Objects at other addresses
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from itertools import count
@@ -60,6 +60,7 @@ if platform.machine() in {"x86_64", "AMD64"}:
 _COUNTED = 5_000_000  # trade-off: instructions per count; takes a tenth of a second under callgrind
 _MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised its bytecode
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+_PROCESSES = 2  # trade-off: each takes 20 s to start, and half a gigabyte
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
 _CLOSED = 3  # exit code of the child that finds the connection closed
 
@@ -96,35 +97,71 @@ def count_instructions(
     if why := unavailable():
         yield from ((case, why) for case in cases)
         return
-    from harness.cases.inputs import make_inputs
+    names = tuple(dict.fromkeys(case.implementation for case in cases)) if find else ()
+    preload = pickle.dumps((find, names)).hex()
+    with ExitStack() as stack:
+        count_of = partial(_count, find=find)
+        made = [_Counter(count_of, preload, timeout_s) for _ in range(min(_PROCESSES, len(cases)))]
+        counters = [stack.enter_context(closing(counter)) for counter in made]
+        for first in range(0, len(cases), _PROCESSES):
+            some = cases[first : first + _PROCESSES]
+            for counter, case in zip(counters, some, strict=False):
+                counter.ask(case)
+            for counter, case in zip(counters, some, strict=False):
+                yield case, counter.answer()
 
-    with TemporaryDirectory(prefix="layernorm-bench-") as folder:
-        log = Path(folder) / "log"
-        log.touch()
-        names = tuple(dict.fromkeys(case.implementation for case in cases)) if find else ()
-        preload = pickle.dumps((find, names)).hex()
-        counter = WorkerProcess(log, None, partial(_exec_valgrind, preload=preload))
-        is_counting, ended_by = False, ""
+
+class _Counter:
+    """The parent's side of a process under callgrind, which counts one case after the other."""
+
+    def __init__(self, count_of: Callable[..., int | str], preload: str, timeout_s: float) -> None:
+        self._count_of, self._timeout_s = count_of, timeout_s
+        self._folder = TemporaryDirectory(prefix="layernorm-bench-")
+        self._log = Path(self._folder.name) / "log"
+        self._log.touch()
+        self._process = WorkerProcess(self._log, None, partial(_exec_valgrind, preload=preload))
+        self._is_counting = False
+        self._known: str | None = None  # the answer, where no count is waited for
+        self._ended_by = ""
+
+    def ask(self, case: Case) -> None:
+        """Have a case counted; its answer must be taken before the next."""
+        from harness.cases.inputs import make_inputs
+
+        self._known = _refusal(case) or self._ended_by or None
+        if self._known is not None:
+            return
+        with self._ends():
+            if not self._is_counting:
+                _switch_on(self._process, self._log)
+                self._is_counting = True
+            # made and pickled here, since callgrind takes fifty times as long; not by the
+            # connection, which would pass tensors in shared memory
+            inputs = pickle.dumps(make_inputs(case).tensors)
+            options = case, inputs, self._timeout_s
+            self._process.send(self._count_of, options, self._timeout_s + _FORK_S)
+
+    def answer(self) -> int | str:
+        """Return the count of the case, or why there is none."""
+        if self._known is None:
+            with self._ends():
+                counted: int | str = self._process.reply()
+                return counted
+        assert self._known is not None  # by _ends
+        return self._known
+
+    @contextmanager
+    def _ends(self) -> Iterator[None]:
+        """Take an error of the process as the answer to this case and to all later ones."""
         try:
-            for case in cases:
-                answer: int | str = _refusal(case) or ended_by
-                if not answer:
-                    try:
-                        if not is_counting:
-                            _switch_on(counter, log)
-                            is_counting = True
-                        # made and pickled here, since callgrind takes fifty times as long; not by
-                        # the connection, which would pass tensors in shared memory
-                        inputs = pickle.dumps(make_inputs(case).tensors)
-                        count_of = partial(_count, find=find)
-                        counter.send(count_of, (case, inputs, timeout_s), timeout_s + _FORK_S)
-                        answer = counter.reply()
-                    except (EndedError, HarnessError, subprocess.SubprocessError) as error:
-                        ended_by = f"counting ended, since the process that counts {error}"
-                        answer = ended_by
-                yield case, answer
-        finally:
-            counter.kill()
+            yield
+        except (EndedError, HarnessError, subprocess.SubprocessError) as error:
+            self._known = self._ended_by = f"counting ended, since the process that counts {error}"
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._folder.cleanup()
 
 
 def _switch_on(counter: WorkerProcess, log: Path) -> None:
@@ -185,7 +222,7 @@ def serve_counts(connection: Connection, dump: str, preload: str) -> None:
 
     from harness.measure import use_steady_allocation
 
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a parent that is killed ends us
+    _end_with_parent()
     use_steady_allocation()
     torch.set_num_threads(1)
     _warm_up()
@@ -205,6 +242,11 @@ def serve_counts(connection: Connection, dump: str, preload: str) -> None:
     while (code := _forked(connection, dump)) != _CLOSED:
         if code:
             connection.send((REPLY, f"it {_how(code)}"))
+
+
+def _end_with_parent() -> None:
+    """Have the system end this process when its parent ends; a fork does not inherit this."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _warm_up() -> None:
@@ -228,6 +270,7 @@ def _forked(connection: Connection, dump: str) -> int:
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
+    _end_with_parent()
     try:
         count_of, (case, inputs, timeout_s) = connection.recv()
         signal.setitimer(signal.ITIMER_REAL, timeout_s)  # its signal ends the child
