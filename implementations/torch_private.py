@@ -181,3 +181,13 @@ toggle_counting: Callable[[], object] = _find("torch._C:_valgrind_toggle", _do_n
 toggle_counting_and_dump: Callable[[], object] = _find(
     "torch._C:_valgrind_toggle_and_dump_stats", _do_nothing
 )
+
+_transforms_are_active: Callable[[], bool] = _find(
+    "torch._C:_are_functorch_transforms_active", _cannot
+)
+
+
+def is_transformed(x: torch.Tensor) -> bool:
+    """Whether a call with x is traced or inside a transform of torch.func, such as vmap."""
+    is_plain = type(x) is torch.Tensor or type(x) is torch.nn.Parameter
+    return not is_plain or _transforms_are_active()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -18,6 +18,7 @@ from implementations.triton.layout import Layout
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _OLDEST = (3, 3)  # of triton: the compiler of 3.2 fails on prefetched tiles
+_AS_IT_IS: AbstractContextManager[object] = nullcontext()
 _INTERPRETED = 4  # multiprocessors assumed for the interpreter: several programs, quickly run
 
 
@@ -26,22 +27,22 @@ def rows_of(x: Tensor, hidden: int) -> int:
     return x.numel() // hidden if hidden else 0
 
 
-def kernels(name: str, x: Tensor, rows: int, hidden: int) -> Any:
+def kernels(name: str, dtype: torch.dtype, device: torch.device, rows: int, hidden: int) -> Any:
     """Import a module of kernels.
 
     Raises:
         UnsupportedError: triton is not installed, or there is no kernel for device, dtype or size.
     """
-    if (dtype := _name(x.dtype)) not in _DTYPES:
-        raise UnsupportedError(f"no kernel for {dtype}; there are for {', '.join(_DTYPES)}")
+    if (named := _name(dtype)) not in _DTYPES:
+        raise UnsupportedError(f"no kernel for {named}; there are for {', '.join(_DTYPES)}")
     if max(rows, hidden) > layouts.LONGEST:
         raise UnsupportedError(
             f"{rows} rows of {hidden} elements: the Triton kernels count up to {layouts.LONGEST}"
         )
     found, interpreted = imported(name)
-    if not (x.is_cuda or (interpreted and x.device.type == "cpu")):
+    if not (device.type == "cuda" or (interpreted and device.type == "cpu")):
         raise UnsupportedError(
-            f"Triton kernels run on cuda, x is on {x.device.type}; with TRITON_INTERPRET=1 in the "
+            f"Triton kernels run on cuda, x is on {device.type}; with TRITON_INTERPRET=1 in the "
             "environment, set before Python starts, they are interpreted on the cpu"
         )
     return found
@@ -62,15 +63,23 @@ def imported(name: str) -> tuple[Any, bool]:
     return found, not isinstance(getattr(found, found.__all__[0]), triton.JITFunction)
 
 
-def as_matrix(x: Tensor, rows: int, hidden: int) -> Tensor:
-    """Return x as (rows, hidden), the elements of a row side by side; copies only if it must."""
+def as_rows(x: Tensor, rows: int, hidden: int) -> tuple[Tensor, int]:
+    """Return x with the elements of a row side by side, and the elements from row to row.
+
+    Its shape is of no use, as kernels take an address. It is copied only if it must be.
+    """
+    x = x.resolve_neg()  # a lazily negated tensor holds the values with the other sign
+    if x.is_contiguous():
+        return x, hidden
     matrix = x.reshape(rows, hidden)
-    return matrix if matrix.stride(1) == 1 or hidden == 1 else matrix.contiguous()
+    if matrix.stride(1) != 1 and hidden != 1:
+        matrix = matrix.contiguous()
+    return matrix, matrix.stride(0)
 
 
 def as_vector(parameter: Tensor | None) -> Tensor | None:
-    """Return weight or bias as (hidden,), its elements side by side."""
-    return None if parameter is None else parameter.contiguous().view(-1)
+    """Return weight or bias with its elements side by side."""
+    return None if parameter is None else parameter.resolve_neg().contiguous()
 
 
 def options(layout: Layout) -> dict[str, object]:
@@ -85,22 +94,36 @@ def options(layout: Layout) -> dict[str, object]:
     }
 
 
-def leaves(layout: Layout, hidden: int, *matrices: Tensor, grouped: bool = False) -> dict[str, Any]:
+def leaves(
+    layout: Layout,
+    hidden: int,
+    itemsize: int,
+    *strides: int,
+    is_aligned: bool,
+    grouped: bool = False,
+) -> dict[str, Any]:
     """Return how the columns of a tile are split, so that a thread's elements are its leaves.
 
     They are neighbours if Triton reads 16 bytes at once: pointers are multiples of 16 bytes, sizes
     and strides of 16 elements. In a short row, a thread has few elements, which need no leaves
     unless they must be ``grouped``.
+
+    Args:
+        layout: of the kernel.
+        hidden: elements of a row.
+        itemsize: bytes of an element.
+        strides: elements from row to row, of each tensor that is read.
+        is_aligned: whether their addresses are multiples of 16 bytes.
+        grouped: whether leaves are needed in any case.
     """
     if layout.columns <= layouts.SHORT and not grouped:
         return {"LEAVES": layout.columns, "NEIGHBOURS": True}
-    aligned = not any(
-        matrix.data_ptr() % 16 or matrix.stride(0) % 16 or hidden % 16 for matrix in matrices
-    )
-    per_thread = 16 // matrices[0].element_size() if aligned else layouts.LEAVES_APART
-    return {"LEAVES": min(per_thread, layout.columns), "NEIGHBOURS": aligned}
+    is_aligned = is_aligned and not any(size % 16 for size in (hidden, *strides))
+    per_thread = 16 // itemsize if is_aligned else layouts.LEAVES_APART
+    return {"LEAVES": min(per_thread, layout.columns), "NEIGHBOURS": is_aligned}
 
 
+@lru_cache
 def bits(eps: float) -> int:
     """Return the bits of a float64 as an integer; as a float argument, it would become float32."""
     bits: int = struct.unpack("<q", struct.pack("<d", eps))[0]
@@ -118,7 +141,9 @@ def _name(dtype: torch.dtype) -> str:
 
 def current(device: torch.device) -> AbstractContextManager[object]:
     """Make a device the current one, on which Triton starts its kernels."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return _AS_IT_IS
+    return torch.cuda.device(device)
 
 
 @cache

@@ -1,6 +1,14 @@
-"""Start the kernels on tensors; :mod:`long_rows` does it for rows that no program can hold."""
+"""Start the kernels on tensors; :mod:`long_rows` does it for rows that no program can hold.
+
+What depends only on shapes, strides, dtypes and the device is found once per kind of call: finding
+it takes longer than a small LayerNorm runs on a GPU.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -9,7 +17,7 @@ from implementations.contract import wide_dtype
 from implementations.triton import layout as layouts
 from implementations.triton import long_rows
 from implementations.triton.arguments import (
-    as_matrix,
+    as_rows,
     as_vector,
     bits,
     current,
@@ -22,10 +30,54 @@ from implementations.triton.arguments import (
 )
 from implementations.triton.layout import Layout
 
+KINDS = 1024  # of calls whose plans are kept
+plan = lru_cache(KINDS)
+
 
 def moments_of(statistic: str) -> int:
     """Return how many numbers of each row are saved for the backward."""
     return 4 if statistic == "recentred" else 2
+
+
+# --- forward -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """What the forward of all calls of one kind has in common."""
+
+    wide: torch.dtype
+    constants: dict[str, object]
+    """Arguments of the kernels, but for tensors and eps."""
+    start: Callable[..., object] | None
+    """Starts the kernel of rows that a program holds; None if the rows are too long."""
+
+
+@plan
+def _forward_plan(
+    rows: int,
+    hidden: int,
+    stride: int,
+    is_aligned: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+    statistic: str,
+) -> _Forward:
+    found, wide = kernels("forward_kernels", dtype, device, rows, hidden), wide_dtype(dtype)
+    constants = {
+        "rows": rows,
+        "hidden": hidden,
+        "x_stride": stride,
+        "STATISTIC": statistic,
+        "WIDE": in_triton(wide),
+    }
+    layout = layouts.forward(hidden, dtype.itemsize) if rows and hidden else None
+    if layout is None:
+        return _Forward(wide, constants, None)
+    grouped = statistic == "welford"
+    split = leaves(layout, hidden, dtype.itemsize, stride, is_aligned=is_aligned, grouped=grouped)
+    start = found.forward_of_tiles[(layout.grid(rows, multiprocessors(device)),)]
+    return _Forward(wide, {**constants, **split, **_staged(layout)}, start)
 
 
 def forward(
@@ -36,7 +88,7 @@ def forward(
     eps: float,
     statistic: str,
     saves: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """Return y, contiguous, and the moments that the backward needs.
 
     Args:
@@ -49,41 +101,93 @@ def forward(
 
     Returns:
         y, and moments (2 or 4, rows) in float32 or wider: mean, rstd, and for ``recentred`` two
-        residual means; (2 or 4, 0) if nothing is saved.
+        residual means; None if nothing is saved.
 
     Raises:
         UnsupportedError: triton is not installed, or there is no kernel for device, dtype or size.
     """
     rows = rows_of(x, hidden)
-    found = kernels("forward_kernels", x, rows, hidden)
+    matrix, stride = as_rows(x, rows, hidden)
+    is_aligned = matrix.data_ptr() % 16 == 0
+    planned = _forward_plan(rows, hidden, stride, is_aligned, x.dtype, x.device, statistic)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    moments = x.new_empty((moments_of(statistic), rows if saves else 0), dtype=wide_dtype(x.dtype))
-    if not x.numel():
-        return y, moments.zero_()
-    layout = layouts.forward(hidden, x.element_size())
-    matrix = as_matrix(x, rows, hidden)
+    moments = x.new_empty((moments_of(statistic), rows), dtype=planned.wide) if saves else None
+    if not rows:
+        return y, moments
     given = {
         "x_ptr": matrix,
         "weight_ptr": as_vector(weight),
         "bias_ptr": as_vector(bias),
         "y_ptr": y,
-        "moments_ptr": moments if saves else None,
-        "rows": rows,
-        "hidden": hidden,
-        "x_stride": matrix.stride(0),
+        "moments_ptr": moments,
         "eps_bits": bits(eps),
-        "STATISTIC": statistic,
-        "WIDE": in_triton(moments.dtype),
+        **planned.constants,
     }
     with current(x.device):
-        if layout is None:
-            long = kernels("long_forward_kernels", x, rows, hidden)
-            long_rows.forward(long, given, moments)
+        if planned.start is None:
+            long = kernels("long_forward_kernels", x.dtype, x.device, rows, hidden)
+            long_rows.forward(long, given, moments_of(statistic))
         else:
-            grid = (layout.grid(rows, multiprocessors(x.device)),)
-            tile = leaves(layout, hidden, matrix, grouped=statistic == "welford")
-            found.forward_of_tiles[grid](**given, **tile, **_staged(layout))
+            planned.start(**given)
     return y, moments
+
+
+# --- backward ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """What the backward of all calls of one kind has in common."""
+
+    constants: dict[str, object]
+    """Arguments of the kernels that rows of any length have, but for tensors."""
+    parts: int
+    """How many parts of dweight and dbias are written."""
+    tile: dict[str, object]
+    """Further arguments for rows that a program holds."""
+    start: Callable[..., object] | None
+    """Starts the kernel of rows that a program holds; None if the rows are too long."""
+    add: Callable[..., object] | None
+    """Starts the kernel that adds up the parts; None if there are none."""
+
+
+@plan
+def _backward_plan(
+    rows: int,
+    hidden: int,
+    strides: tuple[int, int],
+    is_aligned: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+    saved: int,
+    sums: int,
+) -> _Backward:
+    found, wide = kernels("backward_kernels", dtype, device, rows, hidden), wide_dtype(dtype)
+    constants = {
+        "rows": rows,
+        "hidden": hidden,
+        "dy_stride": strides[0],
+        "x_stride": strides[1],
+        "RECENTRED": saved == moments_of("recentred"),
+        "WIDE": in_triton(wide),
+    }
+    if not (rows and hidden):
+        return _Backward(constants, 0, {}, None, None)
+    available, layout = multiprocessors(device), layouts.backward(hidden, dtype.itemsize)
+    tile, start, add = dict[str, object](), None, None
+    if layout is None:
+        parts = layouts.gradient_parts(rows, hidden, available)
+    else:
+        parts = layout.grid(rows, available)
+        tile = leaves(layout, hidden, dtype.itemsize, *strides, is_aligned=is_aligned)
+        tile |= _staged(layout)
+        start = found.backward_of_tiles[(parts,)]
+    if sums:
+        adding = layouts.adding(parts)
+        kernel = found.add_parts[-(-hidden // adding.columns), sums]
+        fixed = {"parts": parts, "hidden": hidden, "WIDE": constants["WIDE"], "ROWS": adding.rows}
+        add = partial(kernel, **fixed, **options(adding))
+    return _Backward(constants, parts, tile, start, add)
 
 
 def backward(
@@ -95,8 +199,8 @@ def backward(
     wants_dx: bool,
     dweight_dtype: torch.dtype | None,
     dbias_dtype: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return dx, contiguous, and dweight and dbias (hidden,); each is empty if not needed.
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return dx, contiguous, and dweight and dbias (hidden,); each is None if not needed.
 
     Args:
         dy: the shape of ``x``.
@@ -106,51 +210,47 @@ def backward(
         dweight_dtype: None if dweight is not needed; likewise ``dbias_dtype``.
     """
     rows = rows_of(x, hidden)
-    found = kernels("backward_kernels", x, rows, hidden)
-    dx = x.new_empty(x.shape if wants_dx else 0)
-    dweight = x.new_empty(hidden if dweight_dtype else 0, dtype=dweight_dtype)
-    dbias = x.new_empty(hidden if dbias_dtype else 0, dtype=dbias_dtype)
-    if not x.numel():
-        return dx, dweight.zero_(), dbias.zero_()
-    layout = layouts.backward(hidden, x.element_size())
-    available = multiprocessors(x.device)
-    if layout is None:
-        parts = layouts.gradient_parts(rows, hidden, available)
-    else:
-        parts = layout.grid(rows, available)
-    wanted = [gradient if gradient.numel() else None for gradient in (dweight, dbias)]
-    sums = moments.new_empty((sum(gradient is not None for gradient in wanted), parts, hidden))
-    matrices = as_matrix(dy, rows, hidden), as_matrix(x, rows, hidden)
-    given = {
-        "dy_ptr": matrices[0],
-        "x_ptr": matrices[1],
-        "moments_ptr": moments,
-        "rows": rows,
-        "hidden": hidden,
-        "dy_stride": matrices[0].stride(0),
-        "x_stride": matrices[1].stride(0),
-        "RECENTRED": moments.shape[0] == moments_of("recentred"),
-        "WIDE": in_triton(moments.dtype),
-    }
-    for_dx = {"weight_ptr": as_vector(weight), "dx_ptr": dx if wants_dx else None}
+    dweight = None if dweight_dtype is None else x.new_empty(hidden, dtype=dweight_dtype)
+    dbias = None if dbias_dtype is None else x.new_empty(hidden, dtype=dbias_dtype)
+    summed = [gradient for gradient in (dweight, dbias) if gradient is not None]
+    dx = x.new_empty(x.shape) if wants_dx else None
+    if not (rows and hidden):
+        for gradient in summed:
+            gradient.zero_()
+        return dx, dweight, dbias
+    (dy, dy_stride), (matrix, stride) = as_rows(dy, rows, hidden), as_rows(x, rows, hidden)
+    planned = _backward_plan(
+        rows,
+        hidden,
+        (dy_stride, stride),
+        not (dy.data_ptr() % 16 or matrix.data_ptr() % 16),
+        x.dtype,
+        x.device,
+        moments.shape[0],
+        len(summed),
+    )
+    sums = moments.new_empty((len(summed), planned.parts, hidden))
     into = {
-        "dweight_parts_ptr": sums[0] if dweight_dtype else None,
-        "dbias_parts_ptr": sums[-1] if dbias_dtype else None,
+        "dweight_parts_ptr": None if dweight is None else sums[0],
+        "dbias_parts_ptr": None if dbias is None else sums[-1],
     }
+    given = {"dy_ptr": dy, "x_ptr": matrix, "moments_ptr": moments, **planned.constants}
+    for_dx = {"weight_ptr": as_vector(weight), "dx_ptr": dx}
     with current(x.device):
-        if layout is None:
-            long = kernels("long_backward_kernels", x, rows, hidden)
-            long_rows.backward(long, given, for_dx, into, parts)
+        if planned.start is None:
+            long = kernels("long_backward_kernels", x.dtype, x.device, rows, hidden)
+            long_rows.backward(long, given, for_dx, into, planned.parts)
         else:
-            tile = {**leaves(layout, hidden, *matrices), **_staged(layout)}
-            found.backward_of_tiles[(parts,)](**given, **for_dx, **into, **tile)
-        if len(sums):
-            adding = layouts.adding(parts)
-            grid = -(-hidden // adding.columns), len(sums)
-            found.add_parts[grid](
-                sums, *wanted, parts, hidden, given["WIDE"], ROWS=adding.rows, **options(adding)
-            )
+            planned.start(**given, **for_dx, **into, **planned.tile)
+        if planned.add is not None:
+            planned.add(parts_ptr=sums, dweight_ptr=dweight, dbias_ptr=dbias)
     return dx, dweight, dbias
+
+
+def forget_plans() -> None:
+    """Find the plans anew, for layouts that have changed."""
+    _forward_plan.cache_clear()
+    _backward_plan.cache_clear()
 
 
 def _staged(layout: Layout) -> dict[str, object]:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
+from implementations.contract import wide_dtype
 from implementations.triton import layout as layouts
 from implementations.triton.arguments import leaves, options
 
 
-def forward(kernels: Any, given: dict[str, Any], moments: Tensor) -> None:
+def forward(kernels: Any, given: dict[str, Any], saved: int) -> None:
     """Write y, and the moments of the rows if they are to be saved.
 
     Args:
         kernels: the module ``long_forward_kernels``.
         given: arguments of the kernel of rows that a program holds.
-        moments: (2 or 4, rows), or no columns if they are not to be saved.
+        saved: moments of a row, which are written to ``moments_ptr`` unless it is None.
     """
-    x, rows, hidden = given["x_ptr"], given["rows"], given["hidden"]
+    x, rows, hidden, moments = (given[key] for key in ("x_ptr", "rows", "hidden", "moments_ptr"))
     statistic, of_row = given["STATISTIC"], {key: given[key] for key in ("hidden", "WIDE")}
     blocks = -(-hidden // layouts.LONG_BLOCK)
+    if moments is None:
+        moments = x.new_empty((saved, rows), dtype=wide_dtype(x.dtype))
     sums = moments.new_empty((3, rows, blocks))
-    if given["moments_ptr"] is None:
-        moments = moments.new_empty((len(moments), rows))
     reading = {"x_ptr": x, "x_stride": given["x_stride"], **of_row}
     for is_second in (False, True) if statistic == "two_pass" else (False,):
         kernels.sums_of_blocks[(rows * blocks,)](
@@ -33,7 +32,7 @@ def forward(kernels: Any, given: dict[str, Any], moments: Tensor) -> None:
             rows=rows,
             blocks=blocks,
             STATISTIC=statistic,
-            **leaves(layouts.SUMMING, hidden, x),
+            **_leaves(layouts.SUMMING, given, "x"),
             **options(layouts.SUMMING),
         )
         kernels.moments_of_rows[(rows,)](
@@ -58,7 +57,7 @@ def forward(kernels: Any, given: dict[str, Any], moments: Tensor) -> None:
         rows=rows,
         blocks=blocks,
         RECENTRED=statistic == "recentred",
-        **leaves(layouts.WRITING, hidden, x),
+        **_leaves(layouts.WRITING, given, "x"),
         **options(layouts.WRITING),
     )
 
@@ -89,7 +88,7 @@ def backward(
             weight_ptr=for_dx["weight_ptr"],
             sums_ptr=sums,
             blocks=blocks,
-            **leaves(layouts.SUMMING, hidden, given["dy_ptr"], given["x_ptr"]),
+            **_leaves(layouts.SUMMING, given, "dy", "x"),
             **options(layouts.SUMMING),
         )
         kernels.gradient_means_of_rows[(2 * rows,)](
@@ -99,3 +98,11 @@ def backward(
     kernels.gradients_of_blocks[-(-hidden // layout.columns), parts](
         **given, **for_dx, **into, means_ptr=means, STAGES=layout.stages, **options(layout)
     )
+
+
+def _leaves(layout: layouts.Layout, given: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return how the columns of a tile are split, where the tensors of these names are read."""
+    read = [given[f"{name}_ptr"] for name in names]
+    strides = (given[f"{name}_stride"] for name in names)
+    is_aligned = not any(tensor.data_ptr() % 16 for tensor in read)
+    return leaves(layout, given["hidden"], read[0].element_size(), *strides, is_aligned=is_aligned)

@@ -23,6 +23,7 @@ from harness.run import Judged
 from harness.run.attempt import attempt
 from harness.verify import verify
 from implementations import Implementation, find
+from implementations.triton import launch
 from implementations.triton import layout as layouts
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -76,7 +77,7 @@ def _bfloat16_is_rounded() -> Iterator[None]:
 
 
 @pytest.fixture
-def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def shrunk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide the columns of every tile by SHRINK."""
 
     def smaller(layout: layouts.Layout) -> layouts.Layout:
@@ -92,6 +93,9 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(layouts, name, smaller(getattr(layouts, name)))
     for name in ("LONG_BLOCK", "SHORT"):
         monkeypatch.setattr(layouts, name, getattr(layouts, name) // SHRINK)
+    launch.forget_plans()
+    yield
+    launch.forget_plans()
 
 
 def trial(name: str, shape: tuple[int, ...], dtype: str, **axes: Any) -> Judged:

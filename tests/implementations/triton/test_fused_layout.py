@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from implementations import UnsupportedError, find
-from implementations.triton import arguments
+from implementations.triton import arguments, launch
 from implementations.triton import layout as layouts
 
 HIDDEN = [1, 2, 3, 7, 64, 65, 768, 1000, 1024, 1025, 4096, 8191, 8192, 14336, 16384, 16385, 10**6]
@@ -62,6 +62,7 @@ norm = find("triton_recentred")
 @pytest.fixture(autouse=True)
 def _uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arguments, "imported", arguments.imported.__wrapped__)
+    launch.forget_plans()
 
 
 def test_without_triton_the_need_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
