@@ -224,7 +224,7 @@ _ROWS: tuple[Axis, ...] = (
             "channels_last", "sequence_first", "sliced_middle", "expanded", "expanded_second",
             "expanded_windows", "negated",
         ),
-        families=("offset",),
+        families=("offset", "pitch"),
         title="the layout of x",
     ),
     Axis(
@@ -264,7 +264,7 @@ _ROWS: tuple[Axis, ...] = (
         help="values of weight and bias; see `list parameters`",
         values=(
             "normal", "negative_weight", "mixed_weight", "transposed", "every_second", "chunk",
-            "equal_elements", "initial_ends", "nan_bias",
+            "expanded", "initial_ends", "nan_bias",
         ),
         families=("largest", "initial_within", "offset"),
         title="the distribution of the parameters",

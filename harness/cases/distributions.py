@@ -120,6 +120,16 @@ def pixels(d: Draw) -> Tensor:
     return torch.randint(0, 256, (d.rows, d.hidden), generator=d.generator).double()
 
 
+def deep_pixels(d: Draw) -> Tensor:
+    """Integers from 0 to 65,535, like the pixels of a scan: their squares overflow an int32."""
+    return torch.randint(0, 1 << 16, (d.rows, d.hidden), generator=d.generator).double()
+
+
+def log_probabilities(d: Draw) -> Tensor:
+    """Log-softmax of a normal: every element is negative."""
+    return d.normal().log_softmax(-1)
+
+
 def cauchy(d: Draw) -> Tensor:
     """Cauchy clamped at 3e4: a heavy tail, so that a few values determine the variance."""
     return torch.tan(pi * (d.uniform() - 0.5)).clamp(-3e4, 3e4)
@@ -422,7 +432,8 @@ DISTRIBUTIONS: Registry[Distribution] = by_name(
     _constant("constant_6e4", 6e4, "x * scale + bias cancels; squares overflow float16"),
     _constant("constant_1e30", 1e30, "squares overflow"), outlier, outlier_first, outlier_last,
     offset_outlier_first, alternating, ramp, ramp_offset, one_hot, sparse, log_uniform,
-    row_scales, embedding, post_gelu, transformer_outlier, massive_activation, pixels, cauchy,
+    row_scales, embedding, post_gelu, transformer_outlier, massive_activation, pixels, deep_pixels,
+    log_probabilities, cauchy,
     mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,
     last_digit, subnormal, square_overflow, near_max, sum_overflow,
     _poisoned("nan_row", float("nan")), _poisoned("positive_infinity_row", float("inf")),

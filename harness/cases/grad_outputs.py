@@ -67,6 +67,11 @@ def few_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return dy
 
 
+def zero(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Zero everywhere, as where a loss is masked: shows a division by the largest |dy|."""
+    return torch.zeros_like(x)
+
+
 def one_column(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal in the last column, 0 in all others: dx elsewhere comes from the two means alone."""
     dy = torch.zeros_like(x)
@@ -170,7 +175,7 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 
 GRAD_OUTPUTS: Registry[GradOutput] = by_name(
-    shifted_normal, centred_normal, ones, one_row, few_rows, one_column, tiny, huge,
+    shifted_normal, centred_normal, ones, one_row, few_rows, zero, one_column, tiny, huge,
     inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
     expanded_columns, expanded_middle, transposed_normal, strided_normal, padded_normal,
     offset_normal, negated_normal, nan_row, infinity_row,

@@ -128,10 +128,21 @@ def _offset(elements: float) -> Callable[[Tensor], Tensor]:
     return partial(chunk, start=int(elements))
 
 
+def _pitch(elements: float) -> Callable[[Tensor], Tensor]:
+    """Each row begins so many elements after the one before: shows a distance that is cut off."""
+
+    def layout(x: Tensor) -> Tensor:
+        length = max(int(elements), x.shape[-1])
+        buffer = x.new_full((*x.shape[:-1], length), float("nan"))
+        return buffer[..., : x.shape[-1]].copy_(x)
+
+    return layout
+
+
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
     sequence_first, sliced_middle, expanded, expanded_second, expanded_windows,
-    chunk, negated, offset=_offset,
+    chunk, negated, offset=_offset, pitch=_pitch,
 )  # fmt: skip
 
 # In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a

@@ -67,6 +67,14 @@ def chunk(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
+def expanded(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both normal, their first elements expanded, with a stride of 0: shows a stride taken for 1.
+
+    It changes values: of a parameter with one axis, all elements are equal.
+    """
+    return weight, bias
+
+
 def equal_elements(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Weight 2 and bias 0.5 everywhere: shows equal elements taken for one, or for 1 and 0."""
     return torch.full_like(weight, 2), torch.full_like(bias, 0.5)
@@ -122,6 +130,6 @@ def _poisoned(values: Tensor) -> Tensor:
 
 PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-    transposed, every_second, chunk, equal_elements, initial_ends, nan_weight, nan_bias,
+    transposed, every_second, chunk, expanded, equal_elements, initial_ends, nan_weight, nan_bias,
     largest=_largest, initial_within=_within, offset=_offset,
 )  # fmt: skip

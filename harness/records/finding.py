@@ -72,6 +72,8 @@ class RemarkKind(StrEnum):
     """It ignores the negative bit of a tensor, which z.conj().imag has."""
     CHANGES_UNNOTICED = "changes_unnoticed"
     """Its gradients are wrong, without an error, if a tensor is changed in place before them."""
+    Y_IS_KEPT = "y_is_kept"
+    """It raises if y is changed in place: y is a view, or needed in the backward."""
     AUTOCAST = "autocast"
     """Under torch.autocast it computes in half precision, where PyTorch's own does not."""
     KEPT_IN_A_CYCLE = "kept_in_a_cycle"

@@ -215,7 +215,9 @@ def cases_of(
 
 
 _ODD_AND_EVEN = ((5, 31), (5, 64))  # kernels that load vectors take another path for each
-_WIDTHS = (128, 256, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 8192, 12288, 16385)
+_WIDTHS = (
+    128, 256, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 5120, 7168, 8192, 12288, 16385,
+)  # fmt: skip
 _AROUND_POWERS = (
     1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 129, 255, 257, 768, 1000, 1023,
     1024, 1025, 4096, 4097, 5120, 8191, 16384,
@@ -248,7 +250,9 @@ QUICK: tuple[CaseGroup, ...] = (
     ),
     _group(
         "special values of the weight: NaN, zero, one, powers of two", shape=_ODD_AND_EVEN,
-        parameters=("zero_weight", "ones_weight", "power_of_two_weight", "nan_weight"),
+        parameters=(
+            "zero_weight", "ones_weight", "power_of_two_weight", "nan_weight", "equal_elements",
+        ),
     ),
     # within the tolerance of torch.allclose; in half precision such weights are 1
     _group(
@@ -266,6 +270,18 @@ QUICK: tuple[CaseGroup, ...] = (
         shape=((1, 7, 33), (5, 1, 64), (1, 1, 33), (1, 3, 5, 64), (2, 1, 1, 33), (1, 2, 1, 3, 33)),
     ),
     _group(
+        "the stride of an axis of size one", shape=((5, 1, 64), (2, 1, 3, 33)),
+        layout=("sliced_middle", "sequence_first"),
+    ),
+    _group(
+        "a sign, or whole numbers, on which the code depends", shape=((5, 200),),
+        distribution=("log_probabilities", "deep_pixels"), dtypes=("float32", "float64"),
+    ),
+    _group(
+        "an offset or a distance between rows that is kept in 16 bits", shape=((5, 64),),
+        layout=("offset_66000", "pitch_66000"), dtypes=("float32",),
+    ),
+    _group(
         "an axis identified by its size alone", shape=((5, 5), (7, 7, 7), (5, 5, 5, 5), (20, 6, 6)),
         layout=("contiguous", "transposed"),
     ),
@@ -280,7 +296,7 @@ QUICK: tuple[CaseGroup, ...] = (
     ),
     _group(
         "a row or column left out of the gradients, a missing term of dx", shape=((67, 33),),
-        grad_output=("one_row", "one_column", "centred_normal"), direction=BACKWARD,
+        grad_output=("one_row", "one_column", "centred_normal", "zero"), direction=BACKWARD,
     ),
     _group(
         "terms of dx that should cancel, gradients of unusual size, one number taken for 1",
@@ -341,6 +357,10 @@ FULL: tuple[CaseGroup, ...] = (
         distribution=_MADE,
     ),
     _group(
+        "a limit on y, which is large in long rows with an outlier", shape=((3, 10_007),),
+        distribution=("outlier", "outlier_first", "one_hot"),
+    ),
+    _group(
         "tails of vectors and blocks, at sizes around powers of two",
         shape=_rows((1, 6), *_AROUND_POWERS),
     ),
@@ -361,8 +381,8 @@ FULL: tuple[CaseGroup, ...] = (
         distribution=("mixed_conditions",), dtypes=("float32", "bfloat16"), direction=BACKWARD,
     ),
     _group(
-        "five axes, more than the usual two to four", shape=((2, 3, 1, 5, 7),),
-        normalized_dims=(1, 2, 3, 5),
+        "more axes than the usual two to four", shape=((2, 3, 1, 5, 7), (2, 3, 2, 2, 3, 2, 7)),
+        normalized_dims=(1, 2, 3, 4, 5),
         layout=("contiguous", "channels_last", "transposed", "every_second"),
     ),
     _group(
@@ -394,6 +414,10 @@ FULL: tuple[CaseGroup, ...] = (
     _group(
         "an overflow of a 16-bit row index, with two million elements", shape=((65_600, 32),),
         dtypes=("float32",),
+    ),
+    _group(
+        "an index of rows or elements that is cut off, or blocks of them left out",
+        shape=((270_000, 64),), dtypes=("float32",), grad_output=("few_rows",),
     ),
     _group(
         "more elements per row than float32 can count", shape=((1, (1 << 24) + 1),),

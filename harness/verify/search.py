@@ -168,7 +168,7 @@ class Search:
     def _is_affordable(self, case: Case) -> bool:
         """Whether a case is new and can be tried; it then counts as tried."""
         size = case.rows * case.hidden + _OVERHEAD
-        is_large = case.rows * case.hidden > self.effort.most_elements
+        is_large = _elements_in_memory(case) > self.effort.most_elements
         if case in self.seen or is_large or self.spent + size > self.effort.elements:
             return False
         self.seen.add(case)
@@ -369,6 +369,15 @@ class Search:
         return case
 
 
+def _elements_in_memory(case: Case) -> int:
+    """Return the elements from the first of x's storage to its last, gaps included."""
+    family, _, number = case.layout.rpartition("_")
+    elements = case.rows * case.hidden
+    if family == "offset":
+        elements += int(number)
+    return max(elements, case.rows * int(number)) if family == "pitch" else elements
+
+
 def _beyond(case: Case, axis: str, value: Any) -> Iterator[Case]:
     """Yield a case with twice the size that turned a decision: more than one element is beyond."""
     further = changed(case, axis, 2 * value + 1) if axis in {"hidden", "rows"} else None
@@ -403,6 +412,11 @@ def _of_integer(own: int) -> Iterator[Change]:
         yield "hidden", size
         yield "rows", size
     yield "elements", own + 1
+    yield "layout", f"offset_{own + 1}"
+    yield "layout", f"pitch_{own + 1}"
+    if own > _USUAL_VALUES[1]:  # it may be a limit on values
+        for axis in ("grad_output", "distribution", "parameters"):
+            yield axis, f"largest_{2 * own}"
 
 
 def _of_float(number: float) -> Iterator[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 # isort: off
 # in the order in which they are run
 from harness.verify.checks import (
-    memory, arguments, surroundings, modules, honesty, extremes, gradients, transforms, huge,
+    memory, arguments, surroundings, modules, constructors, honesty, extremes, gradients,
+    transforms, huge,
 )  # fmt: skip
 
 # isort: on
@@ -16,6 +17,7 @@ __all__ = [
     "CHECKS",
     "Call",
     "arguments",
+    "constructors",
     "contract_findings",
     "extremes",
     "gradients",

@@ -63,6 +63,9 @@ LONG_TAIL = _setting(2, 3, 4099)
 """N odd and over 4,096, the longest row that many kernels keep in registers."""
 LONG_ROWS = _setting(8, 5000)
 """A call that takes many times the interval in which Python switches threads."""
+CONCURRENT = (_setting(128, 256), _setting(1030, 32), LONG_ROWS)
+"""Calls that take many of the intervals in which Python switches threads; with more rows, and with
+longer ones, than a workspace may serve."""
 LARGE = _setting(130, 500)
 """Almost 2^16 elements, the most with exact outputs; PyTorch uses two threads from 2^15 on."""
 TWO_AXES = _setting(3, 4, 6, 10, normalized_dims=2)
@@ -106,7 +109,7 @@ class ContractCheck:
     @property
     def is_of_modules(self) -> bool:
         """Whether it calls a module with its own parameters."""
-        return self.find.__module__.endswith(".modules")
+        return self.find.__module__.endswith((".modules", ".constructors"))
 
     def __call__(self, target: Implementation, case: Case) -> str | None:
         """Return what is wrong with ``target`` at the setting of ``case``, if anything.

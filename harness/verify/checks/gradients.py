@@ -21,7 +21,7 @@ from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError, guarded
-from harness.verify.checks.calls import INPUTS, Call
+from harness.verify.checks.calls import INPUTS, Call, has_bits_of
 from harness.verify.checks.contract_checks import (
     EVERY_SETTING,
     LONG,
@@ -38,6 +38,7 @@ from harness.verify.scope import scope_of
 
 __all__ = [
     "EXACT",
+    "allows_changes_of_y",
     "backward_accumulates_gradients",
     "create_graph_gives_same_gradients",
     "detects_in_place_changes",
@@ -51,6 +52,7 @@ __all__ = [
     "runs_backward_in_another_thread",
     "second_derivative_exists",
     "second_derivative_is_correct",
+    "takes_copies_of_saved_tensors",
     "takes_results_of_other_operations",
     "trains_after_inference_mode",
     "with_right_gradients",
@@ -62,8 +64,14 @@ EXACT = implementations.find("two_pass")
 _STEPS = 20  # more than a ring of reused buffers is likely to have
 _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
-_MANY_FORWARDS = 1_100  # beyond a ring of 1,024 slots
+_MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
 _MOST_S = 0.3  # for them
+# the gradients that are derived once more, and what a sentence says of them
+_ASKED = {
+    "all": "",
+    "x": " where dx alone is used, as in a gradient penalty",
+    "x, with frozen parameters": " where weight and bias are frozen",
+}
 _SECOND_LIMIT = 1e-4  # of the norm: correct ones are within 5e-7 in float32
 _HIGHER_LIMIT = (
     1e-6  # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
@@ -72,7 +80,7 @@ _HIGHER_LIMIT = (
 
 @check(Direction.BACKWARD, *EVERY_SETTING)
 def retained_graph_gives_same_gradients(call: Call) -> str | None:
-    """With retain_graph=True, a second backward gives the same gradients."""
+    """With retain_graph=True, each further backward gives the gradients of its dy."""
     graph = call.graph()
     returned = graph.gradients(keep=True)
     first = copies_of(returned)
@@ -81,8 +89,11 @@ def retained_graph_gives_same_gradients(call: Call) -> str | None:
         if gradient is not None:
             with suppress(RuntimeError):  # its elements overlap, which is another check's
                 gradient.zero_()  # it is the caller's, and no longer what the graph needs
-    if output := call.differs(first, graph.gradients()):
+    if output := call.differs(first, graph.gradients(keep=True)):
         return f"gives another {output} in a second backward over a retained graph"
+    other = call.on(dy=call.seeded(1).dy)
+    if output := other.differs(other.gradients(), replace(graph, dy=other.dy).gradients()):
+        return f"gives a wrong {output} for another dy in a second backward over a retained graph"
     return None
 
 
@@ -100,14 +111,20 @@ def create_graph_gives_same_gradients(call: Call) -> str | None:
 
 @check(Direction.BACKWARD, *EVERY_SETTING, raises_where="gradients are accumulated")
 def backward_accumulates_gradients(call: Call) -> str | None:
-    """Two calls of y.backward() double the gradients: autograd adds to .grad."""
+    """Two calls of y.backward() double the gradients: autograd adds to .grad, and only then."""
     expected = call.gradients()
     leaves = call.leaves()
     for _ in range(2):
         graph = call.graph(leaves=leaves)
         graph.run_backward()
-    if output := call.differs(expected, graph.stored(divisor=2)):
+    stored = copies_of(graph.stored(divisor=2))
+    if output := call.differs(expected, stored):
         return f"does not double {output} in a second y.backward()"
+    graph = call.graph(leaves=leaves)
+    if output := call.differs(expected, graph.gradients()):
+        return f"returns another {output} from torch.autograd.grad if .grad has a value"
+    if not has_bits_of(graph.stored(divisor=2), stored):
+        return "changes .grad in torch.autograd.grad"
     return None
 
 
@@ -180,6 +197,32 @@ def is_unchanged_by_many_forwards(call: Call) -> str | None:
         made += 1
     if name := call.differs(expected, graph.gradients()):
         return f"gives another {name} if {made:,} forwards run before the backward"
+    return None
+
+
+@check(
+    Direction.BACKWARD, SMALL, raises_where="saved tensors are copied, as where they are offloaded"
+)
+def takes_copies_of_saved_tensors(call: Call) -> str | None:
+    """The gradients are the same if autograd keeps copies of what the forward saved."""
+    with torch.autograd.graph.saved_tensors_hooks(Tensor.clone, Tensor.clone):
+        graph = call.graph()
+        gradients = graph.gradients()
+    if name := call.differs(call.gradients(), gradients):
+        return f"gives another {name} if autograd keeps copies of saved tensors"
+    return None
+
+
+@check(Direction.BACKWARD, SMALL, TAIL, remark=RemarkKind.Y_IS_KEPT)
+def allows_changes_of_y(call: Call) -> str | None:
+    """y may be changed in place, as by nn.ReLU(inplace=True), with all parameters or none."""
+    for given in call.each_affine():
+        graph = given.graph()
+        try:
+            graph.y.relu_()  # autograd notices here if y is a view, and later if it was saved
+            graph.gradients()
+        except (RuntimeError, ImplementationError):
+            return "raises in the backward if y is changed in place, as by nn.ReLU(inplace=True)"
     return None
 
 
@@ -279,11 +322,15 @@ def second_derivative_is_correct(call: Call) -> str | None:
     runs in float32 and float64 only, and needs correct gradients.
     """
     for given in with_right_gradients(call):
-        second = _second_derivative(given)
-        if isinstance(second, ImplementationError):
-            continue
-        if name := _wrongly_derived(given, second):
-            return f"has a wrong second derivative with respect to {name}, without an error"
+        for asked in _ASKED:
+            second = _second_derivative(given, asked)
+            if isinstance(second, ImplementationError):
+                continue
+            if name := _wrongly_derived(given, second, asked):
+                where = _ASKED[asked]
+                return (
+                    f"has a wrong second derivative with respect to {name}{where}, without an error"
+                )
     return None
 
 
@@ -376,21 +423,22 @@ def with_right_gradients(call: Call) -> Iterator[Call]:
         yield given
 
 
-def _second_derivative(call: Call) -> tuple[Tensor, ...] | ImplementationError:
+def _second_derivative(call: Call, asked: str = "all") -> tuple[Tensor, ...] | ImplementationError:
     """Return the derivative of the gradients along a direction, or what was raised."""
     try:
-        second = guarded(_second, call, call.inputs.tensors, call.seeded(1).inputs.tensors)()
+        along = call.seeded(1).inputs.tensors
+        second = guarded(_second, call, call.inputs.tensors, along, asked)()
     except ImplementationError as raised:
         return raised
     assert isinstance(second, tuple)  # the type that _second returns
     return second
 
 
-def _wrongly_derived(call: Call, second: Sequence[Tensor]) -> str | None:
+def _wrongly_derived(call: Call, second: Sequence[Tensor], asked: str) -> str | None:
     """Return the input whose second derivative is wrong; None if all are right."""
     tensors, along = (given.inputs.tensors for given in (call, call.seeded(1)))
     exact = replace(call.at([own.double() for own in tensors]), target=EXACT)
-    expected = _second(exact, exact.inputs.tensors, [own.double() for own in along])
+    expected = _second(exact, exact.inputs.tensors, [own.double() for own in along], asked)
     for name, found, right in zip([*call.given, "dy"], second, expected, strict=True):
         limit = _SECOND_LIMIT * max(right.norm(), right.numel() ** 0.5)
         if not (found - right).norm() <= limit:
@@ -398,22 +446,30 @@ def _wrongly_derived(call: Call, second: Sequence[Tensor]) -> str | None:
     return None
 
 
-def _total(call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor]) -> Tensor:
+def _total(
+    call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor], asked: str = "all"
+) -> Tensor:
     """Return the inner product of the gradients with a direction, as a differentiable scalar."""
     *inputs, dy = tensors
     leaves = [own if own.requires_grad else own.clone().requires_grad_() for own in inputs]
+    if asked == "x, with frozen parameters":
+        leaves = [leaves[0], *(leaf.detach() for leaf in leaves[1:])]
     given = dict(zip(call.given, leaves, strict=True))
+    if asked != "all":
+        leaves = leaves[:1]
     x, shape, function = given.pop("x"), call.case.normalized_shape, call.target.function
     with torch.enable_grad():
         y = function(x, shape, given.get("weight"), given.get("bias"), call.case.eps)
         gradients = torch.autograd.grad(y, leaves, dy, create_graph=True)
-        parts = zip(gradients, along[:-1], strict=True)
+        parts = zip(gradients, along[: len(leaves)], strict=True)
         return torch.stack([(gradient * part).sum() for gradient, part in parts]).sum()
 
 
-def _second(call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _second(
+    call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor], asked: str
+) -> tuple[Tensor, ...]:
     """Return the derivative of that scalar with respect to x, weight, bias and dy."""
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     # not autograd.grad: it skips the node in which once_differentiable raises
-    _total(call, leaves, along).backward()
+    _total(call, leaves, along, asked).backward()
     return tuple(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.cases.inputs import copy_in_layout
 from harness.numerics import OUTPUTS, Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
@@ -28,9 +29,9 @@ from harness.run import (
 from harness.verify.checks.calls import Call, elsewhere, has_bits_of
 from harness.verify.checks.contract_checks import (
     BLOCK,
+    CONCURRENT,
     EVERY_SETTING,
     LONG,
-    LONG_ROWS,
     LONG_TAIL,
     MANY_AXES,
     PATHS,
@@ -51,7 +52,9 @@ __all__ = [
     "records_no_unwanted_graph",
     "repeated_calls_agree",
     "restores_process_state",
+    "restores_process_state_where_it_raises",
     "sees_new_values_at_old_addresses",
+    "takes_tensors_of_inference_mode",
     "tells_nearby_eps_apart",
     "works_on_the_current_stream",
 ]
@@ -63,15 +66,15 @@ _MOST_S = 2.0  # a slow target gets fewer calls
 _OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
 # equal if rounded to one, two and three digits, and far from each eps of a case
 _NEARBY_EPS = (3.1e-6, 3.4e-6, 3.44e-6, 3.444e-6)
-_THREADS, _REPEATS = (3, 4), 3  # odd and even; a race shows in some calls only
+_THREADS, _REPEATS = (
+    (3, 4, 9),
+    3,
+)  # odd and even, and more than a target may have tables for; a race shows in some calls only
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
 # do not divide evenly, and 2 and 3 rows are fewer than the threads
 _SHAPES = ((257, 256), (2, 20_000), (3, 96))
 _CALLERS, _CONCURRENT_CALLS = 2, 50
 _MOST_CONCURRENT_S = 1.0
-# calls that take many of the switch intervals below; with more rows, and with longer ones, than a
-# workspace may serve
-_LONG_CALLS = ((128, 256), (1030, 32), LONG_ROWS["shape"])
 _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 # about 10 ms; trade-off: far above the time to launch a call, little beside the catalogue
 _SPINS = 20_000_000
@@ -158,17 +161,19 @@ def sees_new_values_at_old_addresses(call: Call) -> str | None:
 
     So do those of a new tensor at an address that another one had, whose ``_version`` is as old.
     """
-    held, later = call.at(call.inputs.copies().tensors), call.seeded(1)
+    held = call.at(call.inputs.copies().tensors)
     held.outputs()
     for name, tensor in held.given.items():
         held.on(**{name: tensor.data}).outputs()  # another tensor object, of version 0
-        tensor.copy_(later.given[name])
-        moved = held.on(**{name: elsewhere(later.given[name])})
-        expected = copies_of(moved.outputs())
-        if moved.differs(expected, held.outputs()):
-            return f"uses the old values of {name} after {name} was changed in place"
-        if moved.differs(expected, held.on(**{name: tensor.data}).outputs()):
-            return f"uses the old values of {name} for another tensor at the same address"
+        for seed, changed, how in ((1, tensor, "in place"), (2, tensor.data, "through .data")):
+            new = call.seeded(seed).given[name]
+            changed.copy_(new)
+            moved = held.on(**{name: elsewhere(new)})
+            expected = copies_of(moved.outputs())
+            if moved.differs(expected, held.outputs()):
+                return f"uses the old values of {name} after {name} was changed {how}"
+            if moved.differs(expected, held.on(**{name: tensor.data}).outputs()):
+                return f"uses the old values of {name} for another tensor at the same address"
     call.changed(shape=(4, 48)).outputs()  # a second shape must not raise
     return None
 
@@ -203,17 +208,15 @@ def _wrong_on_several_threads(call: Call, threads: int) -> str | None:
     return None
 
 
-@check(None)
+@check(None, *CONCURRENT)
 def is_safe_for_concurrent_callers(call: Call) -> str | None:
     """Two Python threads that call at the same time each get their own results."""
     if call.case.device != "cpu" or "cpu" not in call.target.devices:
         return None  # a GPU kernel in an interpreter, which is not thread-safe
-    for shape in _LONG_CALLS:
-        own = call.changed(shape=shape)
-        for one in dict.fromkeys((own.case.direction, Direction.FORWARD)):
-            callers = [own.changed(direction=one, seed=own.case.seed + n) for n in range(_CALLERS)]
-            if name := changed_beside_another_caller(callers, Call.outputs):
-                return f"gives another {name} while a second Python thread calls it"
+    for one in dict.fromkeys((call.case.direction, Direction.FORWARD)):
+        callers = [call.changed(direction=one, seed=call.case.seed + n) for n in range(_CALLERS)]
+        if name := changed_beside_another_caller(callers, Call.outputs):
+            return f"gives another {name} while a second Python thread calls it"
     return None
 
 
@@ -311,6 +314,36 @@ def restores_process_state(call: Call) -> str | None:
     return None
 
 
+@check(Direction.FORWARD)
+def restores_process_state_where_it_raises(call: Call) -> str | None:
+    """A call that raises for wrong shapes leaves modes as they were, too."""
+    wrong = call.case.hidden + 1
+    call.is_refused((wrong,))  # it may import modules
+    with process_state_restored():
+        for is_recording in (False, True):
+            set_usual_state()
+            torch.set_grad_enabled(is_recording)
+            before = process_state()
+            call.is_refused((wrong,))
+            for name, parameter in call.parameters.items():
+                call.is_refused(call.case.normalized_shape, **{name: parameter[:-1]})
+            after = process_state()
+            for name, value in before.items():
+                if after[name] != value:
+                    return f"changes {name} of the process where it raises for a wrong shape"
+    return None
+
+
+@check(Direction.FORWARD, raises_where="its arguments were made in torch.inference_mode")
+def takes_tensors_of_inference_mode(call: Call) -> str | None:
+    """Tensors made in torch.inference_mode have no version; y of them is the same."""
+    with torch.inference_mode():
+        made = call.on(**{name: copy_in_layout(own) for name, own in call.given.items()})
+    if call.differs(call.outputs(), made.outputs()):
+        return "gives another y of tensors that were made in torch.inference_mode"
+    return None
+
+
 @check(None, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
 def keeps_accuracy_under_autocast(call: Call) -> str | None:
     """Under autocast, results are as accurate as before: PyTorch's own keeps float32.
@@ -320,16 +353,22 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
     if call.case.dtype == "float64":
         return None
     function = call.target.function
+    half = torch.float16 if call.case.dtype == "float16" else torch.bfloat16
+    autocast = partial(torch.autocast, call.inputs.x.device.type, dtype=half)
 
     def under_autocast(x: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        half = torch.float16 if x.dtype is torch.float16 else torch.bfloat16
-        with torch.autocast(x.device.type, dtype=half):
+        with autocast():
             return function(x, *arguments, **named).to(x.dtype)
 
     inside = replace(call, target=replace(call.target, function=under_autocast))
     for own, other in ((call.forward(), inside.forward()), (call, inside)):
-        plain, outputs = copies_of(own.outputs()), other.outputs()
-        if own.beyond(outputs) - own.beyond(plain):
+        plain = copies_of(own.outputs())
+        found = [other.outputs()]
+        if own.case.direction is not Direction.FORWARD:
+            graph = call.graph()
+            with autocast():  # the backward alone
+                found.append(graph.gradients())
+        if any(own.beyond(outputs) - own.beyond(plain) for outputs in found):
             return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
     return None
 
