@@ -77,6 +77,12 @@ def sequence_first(x: Tensor) -> Tensor:
     return x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 2 else x.contiguous()
 
 
+def reversed_axes(x: Tensor) -> Tensor:
+    """All axes but the last in reverse order in memory: shows leading axes taken for one."""
+    order = (*reversed(range(x.dim() - 1)), x.dim() - 1)
+    return x.permute(order).contiguous().permute(order)
+
+
 def sliced_middle(x: Tensor) -> Tensor:
     """A slice of a longer second axis, NaN beyond it: the distance between rows varies."""
     if x.dim() < 3:
@@ -141,7 +147,7 @@ def _pitch(elements: float) -> Callable[[Tensor], Tensor]:
 
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
-    sequence_first, sliced_middle, expanded, expanded_second, expanded_windows,
+    sequence_first, reversed_axes, sliced_middle, expanded, expanded_second, expanded_windows,
     chunk, negated, offset=_offset, pitch=_pitch,
 )  # fmt: skip
 

@@ -41,6 +41,7 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "transposed": TRANSPOSED,
     "channels_last": TRANSPOSED,
     "sequence_first": TRANSPOSED,
+    "reversed_axes": TRANSPOSED,
     "padded_rows": SLICE,
     "every_second": SLICE,
     "sliced_middle": SLICE,

@@ -65,7 +65,7 @@ _STEPS = 20  # more than a ring of reused buffers is likely to have
 _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
 _MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
-_MOST_S = 0.3  # for them
+_MOST_S = 1.0  # for them
 # the gradients that are derived once more, and what a sentence says of them
 _ASKED = {
     "all": "",
@@ -256,7 +256,10 @@ def follows_parameter_updates(call: Call) -> str | None:
     trained = call.on(weight=later.weight, bias=later.bias)
     expected = trained.gradients()
     for way in ("in place", "through .data"):
-        leaves = call.leaves()
+        leaves = {
+            name: leaf if name == "x" else torch.nn.Parameter(leaf.detach())
+            for name, leaf in call.leaves().items()
+        }
         held = call.on(**leaves)
         held.graph(leaves=leaves).gradients()
         held.forward().outputs()
