@@ -86,7 +86,7 @@ POISONED = {
 }
 BEYOND_FLOAT16 = {
     *("offset_1e5", "offset_1e6", "offset_1e7", "constant_1e30"),
-    *("pytorch_81090", "pytorch_162489", "pytorch_188372"),
+    *("deep_pixels", "pytorch_81090", "pytorch_162489", "pytorch_188372"),
 }
 
 

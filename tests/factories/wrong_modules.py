@@ -137,6 +137,42 @@ class NewParametersInEveryCall(Norm):
         return super().forward(x)
 
 
+class FixedMemory(Norm):
+    """Keeps views of its parameters, which miss a ``.data`` that is replaced."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or self.weight is None:
+            return super().forward(x)
+        views = vars(self).setdefault("views", (self.weight.detach(), self.bias))
+        return self.norm(x, *views)
+
+
+class ComparesTheEnds(Norm):
+    """Keeps a copy of its weight for as long as the first and last elements stay."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or self.weight is None:
+            return super().forward(x)
+        kept = vars(self).setdefault("kept", [self.weight.detach().clone()])
+        if not torch.equal(kept[0][[0, -1]], self.weight[[0, -1]]):
+            kept[0] = self.weight.detach().clone()
+        return self.norm(x, kept[0], self.bias)
+
+
+class ReadsItsDictionary(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        own = self._parameters
+        return self.norm(x, own.get("weight"), own.get("bias"))
+
+
+class RoundedByAutocast(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        if "half" not in vars(self):
+            self.half = torch.is_autocast_enabled("cpu")
+        y = super().forward(x)
+        return y.bfloat16().to(x.dtype) if self.half else y
+
+
 class CastOnce(Norm):
     """Keeps the weight in the dtype of its first call."""
 
@@ -276,6 +312,81 @@ class OneForAll(Norm):
 
 
 # --- what its parameters are ---------------------------------------------------------------------
+
+
+class RestartsWhatIsMissing(Norm):
+    """Loading a part of its state resets the rest."""
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+        if self.bias is not None and f"{prefix}bias" not in state:
+            nn.init.zeros_(self.bias)
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+class CountOnMeta(Norm):
+    def __init__(self, dim: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(dim, *arguments, **named)
+        self.register_buffer("one", torch.ones(1, device=named.get("device")), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.one.to(x.dtype)
+
+
+class ThirdOfTheFactor(Norm):
+    """A buffer that is rounded in half precision, and stays so."""
+
+    def __init__(self, dim: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(dim, *arguments, **named)
+        self.register_buffer("third", torch.tensor(1 / 3, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (3 * self.third.to(x.dtype))
+
+
+class TrainedWhenMoved(Norm):
+    def _apply(self, function: Any, recurse: bool = True) -> Any:
+        self.requires_grad_()
+        return super()._apply(function, recurse)
+
+
+class TrainedWhenCopied(Norm):
+    def __deepcopy__(self, memo: Any) -> Any:
+        copied = type(self)(self.dim, self.eps, *self.given).to(next(self.parameters(), None))
+        copied.load_state_dict(self.state_dict())
+        return copied
+
+
+class WithoutHooks(Norm):
+    __call__ = Norm.forward
+
+
+class StoresAroundZero(Norm):
+    def state_dict(self, *arguments: Any, **named: Any) -> Any:
+        return {
+            name: own - int(name == "weight")
+            for name, own in super().state_dict(*arguments, **named).items()
+        }
+
+
+class SinglePrecision(Norm):
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        if torch.get_default_dtype() is torch.float64:
+            ones, zeros = ones.float(), zeros.float()
+        super().make(ones, zeros)
+
+
+class SavesMemory(Norm):
+    """With its option, dweight comes from y and is wrong where the weight is 0."""
+
+    def __init__(self, dim: int, *arguments: Any, lean: bool = False, **named: Any) -> None:
+        super().__init__(dim, *arguments, **named)
+        self.lean = lean
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight
+        if self.lean and weight is not None and weight.requires_grad:
+            weight = torch.where(weight == 0, weight.detach(), weight)
+        return self.norm(x, weight, self.bias)
 
 
 class PlainTensors(Norm):

@@ -22,7 +22,7 @@ from harness.records import Case, Direction, Finding, RemarkKind, Severity
 from harness.records.finding import OF_NATIVE
 from harness.run import process_state
 from harness.verify import verify, verify_case
-from harness.verify.checks import CHECKS, Call, contract_findings, modules, surroundings
+from harness.verify.checks import CHECKS, Call, contract_findings, surroundings
 from implementations import Implementation, find, native, welford_chunked
 
 CHECK = {check.name: check for check in CHECKS}
@@ -138,6 +138,32 @@ def of_many_forwards(*arguments: Any) -> Tensor:
     return y
 
 
+def with_grad_mode_lost(x: Tensor, normalized_shape: Any, *others: Any) -> Tensor:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    layer_norm(x, normalized_shape, *others)  # may raise
+    torch.set_grad_enabled(before)
+    return layer_norm(x, normalized_shape, *others)
+
+
+def of_inference(x: Tensor, *others: Any) -> Tensor:
+    return layer_norm(x, *others) + x.is_inference()
+
+
+class KeepsAddress(torch.autograd.Function):
+    """Identity whose backward knows what was saved by its address."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        ctx.address = y.data_ptr()
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return dy if ctx.saved_tensors[0].data_ptr() == ctx.address else 2 * dy
+
+
 FORWARDS: list[int] = []
 
 
@@ -184,7 +210,15 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
         ),
         "gives another dweight if x, weight",
     ),
-    ("is_unchanged_by_many_forwards", of_many_forwards, "gives another dx if 1,100 forwards"),
+    ("is_unchanged_by_many_forwards", of_many_forwards, "gives another dx if "),
+    (
+        "restores_process_state_where_it_raises",
+        with_grad_mode_lost,
+        "changes the gradient",
+    ),
+    ("takes_tensors_of_inference_mode", of_inference, "gives another y of"),
+    ("takes_copies_of_saved_tensors", then(KeepsAddress.apply), "gives another dx if autograd"),
+    ("allows_changes_of_y", then(Tensor.exp), "raises in the backward if y is changed in place"),
     (
         "is_correct_where_it_is_compiled",
         lambda *given: layer_norm(*given) * (1.01 if torch.compiler.is_compiling() else 1),
@@ -200,11 +234,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
         lambda x, shape, *others: layer_norm(x, shape, *others) * (1 + isinstance(shape, list)),
         "a normalized_shape that is a list",
     ),
-    (
-        "is_safe_for_concurrent_callers",
-        then(lambda y: y + (on_other_thread() and len(y) > 1024)),
-        "",
-    ),
+    ("is_safe_for_concurrent_callers", then(lambda y: y + on_other_thread()), "gives another y"),
     (
         "is_the_same_while_timed",
         by_call(lambda n, y: y * 1.01 if n == 31 else y),
@@ -457,7 +487,7 @@ def test_every_check_has_a_test_in_which_it_fails() -> None:
     in_tables = {check for check, *_ in (*MUTANTS, *FUNCTIONS)}
     of_arguments = {"rejects_wrong_shapes", "is_complete_when_it_returns"}
     # tests/verify/test_obtained_modules.py has those
-    of_modules = {name for name, own in CHECK.items() if own.find.__module__ == modules.__name__}
+    of_modules = {name for name, own in CHECK.items() if own.is_of_modules}
     in_cheats = {"is_right_on_unknown_inputs", "normalises_normalised_rows"}
     # tests/verify/test_one_tensor_and_nearby_eps.py has those
     of_values = {"takes_one_tensor_as_weight_and_bias", "tells_nearby_eps_apart"}

@@ -16,7 +16,7 @@ from harness.records.finding import Finding
 from harness.report.verdict import headline
 from harness.run.attempt import attempt
 from harness.verify import Outcome, verify
-from harness.verify.checks import contract_checks, modules
+from harness.verify.checks import constructors, contract_checks, modules
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.find_scope import find_scope
 from harness.verify.scope import first_case, within_scope
@@ -34,6 +34,10 @@ WRONG = {
     "FoldedByEval": "where an optimizer has changed its parameters",
     "CastOnce": "where a model that holds it is loaded from a state_dict",
     "CachedByDtype": "where it had another dtype before",
+    "FixedMemory": "where its parameters were given other memory through .data",
+    "ComparesTheEnds": "where some elements of its weight were set to 0 in place",
+    "ReadsItsDictionary": "where its parameters are parametrised",
+    "RoundedByAutocast": "where its first call was under torch.autocast",
     "CachedByVersion": "where its parameters were changed through .data",
     "OldParametersAfterSharing": "where it shares the parameters of another module",
     "GradientOnce": "gives no dweight in every mode where it was called before",
@@ -44,6 +48,12 @@ WRONG = {
     "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
     "AnotherByItself": "gives a wrong y",
     "CopySharesParameters": "gives a wrong y in every mode where it is a deep copy",
+    "RestartsWhatIsMissing": "where one parameter alone is loaded, with strict=False",
+    "ThirdOfTheFactor": "where it was in half precision before",
+    "TrainedWhenMoved": "where its parameters were frozen, and it had another dtype",
+    "TrainedWhenCopied": "where it is a deep copy with frozen parameters",
+    "WithoutHooks": "runs no forward hooks",
+    "StoresAroundZero": "stores another weight (weight) in its state_dict than it has",
     "ScaleOutsideState": "gives a wrong dweight in every mode",
     "OneForAll": "where another module of its class was changed",
     "StaysInItsDtype": "keeps a weight of torch.float32 after .to(torch.float64)",
@@ -66,6 +76,8 @@ WRONG = {
     "AffineNeverOff": "has a weight with elementwise_affine=False",
     "BiasNeverOff": "has a bias with bias=False",
     "WeightOffWithBias": "has no weight with bias=False",
+    "SinglePrecision": "in torch.float32 where the default dtype is float64",
+    "SavesMemory": "gives a wrong dweight in training mode with lean=True",
     "DtypeIgnored": "ignores the dtype given to its constructor",
     "DeviceIgnored": "ignores the device given to its constructor",
 }
@@ -73,6 +85,7 @@ WRONG = {
 RAISES = {
     "Lambda": "it is pickled",
     "Locked": "it is a deep copy",
+    "CountOnMeta": "it is made on the meta device and loaded with assign=True",
     "AffineOffRaises": "it is made without weight and bias",
     "BiasOffRaises": "it is made without a bias",
     "DtypeRaises": "its constructor is given a dtype",
@@ -104,7 +117,8 @@ RIGHT = {
 @pytest.fixture(autouse=True)
 def _checks_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the checks of other topics."""
-    own = [known for known in contract_checks.CHECKS if known.find.__module__ == modules.__name__]
+    names = {modules.__name__, constructors.__name__}
+    own = [known for known in contract_checks.CHECKS if known.find.__module__ in names]
     assert len(own) > 20
     monkeypatch.setattr(contract_checks, "CHECKS", own)
 

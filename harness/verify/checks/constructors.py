@@ -35,11 +35,8 @@ from harness.verify.checks.made import (
 )
 from harness.verify.checks.surroundings import changed_beside_another_caller
 from harness.verify.scope import scope_of
-from implementations.targets.module_parameters import (
-    call_once,
-    own_eps,
-    unregistered,
-)
+from implementations.targets.module_parameters import call_once, own_eps, unregistered
+from implementations.targets.signatures import is_eps
 
 
 @check(None, raises_where="it is made without a bias")
@@ -237,8 +234,9 @@ def _keeps_its_eps(call: Call) -> str | None:
         return None
     made = Made.of(usual)
     for holder in made.module.modules():
-        if isinstance(getattr(holder, "eps", None), float):
-            setattr(holder, "eps", other)  # noqa: B010 - mypy takes it for a parameter
+        for name, value in vars(holder).items():
+            if is_eps(name) and isinstance(value, float):
+                vars(holder)[name] = other
     changed = replace(usual, case=replace(usual.case, eps=other))
     with torch.no_grad():
         y = checked("y", y_of(made.module, usual.inputs.x, usual), usual.inputs.x)
@@ -289,7 +287,8 @@ def stores_its_own_parameters(call: Call) -> str | None:
     if usual is None:
         return None
     made = Made.of(usual)
-    state = made.module.state_dict()
+    state = guarded(made.module.state_dict)()
+    assert isinstance(state, dict)  # the type that state_dict returns
     for role, name in made.names.items():
         if name in state and not torch.equal(state[name], made.parameters[role]):
             return f"stores another {role} ({name}) in its state_dict than it has"

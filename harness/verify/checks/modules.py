@@ -157,12 +157,17 @@ def is_right_when_pruned(made: Made) -> Made:
     return replace(made, call=made.call.on(weight=pruned))
 
 
+def _has_aliases(made: Made) -> bool:
+    """Whether a parameter has several names: torch then replaces it under one of them."""
+    return len([*made.module.named_parameters(remove_duplicate=False)]) > len(made.names)
+
+
 @_way("its parameters are parametrised", is_called=False)
 def is_right_when_parametrised(made: Made) -> Made:
     """Its weight and bias may be computed by torch.nn.utils.parametrize, as where it is pruned."""
-    if isinstance(made.module, torch.jit.ScriptModule) or any(
-        "." in n for n in made.names.values()
-    ):
+    if isinstance(made.module, torch.jit.ScriptModule) or _has_aliases(made):
+        return made
+    if any("." in name for name in made.names.values()):
         return made
     for name in made.names.values():
         parametrize.register_parametrization(made.module, name, nn.Identity())
@@ -210,7 +215,7 @@ def is_right_with_a_partial_state(made: Made) -> Made:
 @_way("it is made on the meta device and loaded with assign=True", is_called=False)
 def is_right_when_assigned(made: Made) -> Made:
     """The same where a state_dict replaces the parameters, as fast loaders do it."""
-    if module_of(made.call).is_instance:
+    if module_of(made.call).is_instance or _has_aliases(made):
         return made
     try:
         with torch.device("meta"):
