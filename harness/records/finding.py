@@ -56,6 +56,8 @@ class RemarkKind(StrEnum):
     """Its default eps is not the 1e-5 of PyTorch."""
     SHOWN_EPS = "shown_eps"
     """Its attribute named eps differs from the eps that it adds."""
+    DEFAULT_DTYPE = "default_dtype"
+    """It makes parameters in another dtype than torch's default one."""
     SECOND_DERIVATIVE_WRONG = "second_derivative_wrong"
     """Its second derivative is wrong, without an error."""
     SECOND_DERIVATIVE_MISSING = "second_derivative_missing"

@@ -133,7 +133,7 @@ def uses_the_device_of_its_constructor(call: Call) -> str | None:
     return _ignored(call, "device", torch.device("cpu"))
 
 
-@check(Direction.FORWARD, raises_where="the default dtype is float64")
+@check(Direction.FORWARD, remark=RemarkKind.DEFAULT_DTYPE)
 def uses_the_default_dtype(call: Call) -> str | None:
     """Without a dtype, the parameters have the default one."""
     module = module_if_any(call)
