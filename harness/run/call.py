@@ -25,11 +25,13 @@ from implementations.targets.attempt import first_line
 from implementations.torch_private import count_hooks, keep_backward_buffers
 
 # The kernel errors that "leave the process in an inconsistent state", in the words of the CUDA
-# runtime (CUDA Runtime API, cudaError_t)
+# runtime (CUDA Runtime API, cudaError_t), as torch and Triton report them
 _LOST_DEVICE = re.compile(
-    "CUDA error: .*(illegal memory access|misaligned address|illegal instruction|"
-    "unspecified launch failure|device-side assert|hardware stack error|invalid program counter|"
-    "operation not supported on global/shared address space|launch timed out)"
+    r"(CUDA error|CUDA driver error|Triton Error \[CUDA\]): .*(illegal memory access|"
+    "misaligned address|illegal instruction|unspecified launch failure|device-side assert|"
+    "hardware stack error|invalid program counter|uncorrectable ECC error|"
+    "operation not supported on global/shared address space|launch timed out)",
+    re.IGNORECASE,
 )
 
 
@@ -304,9 +306,17 @@ def guarded(function: Callable[..., object], *arguments: object) -> Callable[[],
 def is_of_lost_device(error: Exception) -> bool:
     """Whether a kernel failed in a way that makes every later call in this process fail.
 
-    CUDA reports it at the next call that waits for the device, not at the kernel's launch.
+    CUDA reports it at the next call that waits for the device, not at the kernel's launch. So the
+    device is asked, too: the error may be about something else.
     """
-    return isinstance(error, RuntimeError) and bool(_LOST_DEVICE.search(str(error)))
+    if isinstance(error, RuntimeError) and _LOST_DEVICE.search(str(error)):
+        return True
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return True
+    return False
 
 
 def _as_implementation_error(error: Exception) -> ImplementationError:

@@ -338,8 +338,29 @@ def _costs(
 ) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
     """Return seconds on one scale, those of the reference and those of native.
 
-    The scale is ratios times the reference's seconds, where all have a ratio to one reference.
+    The scale is ratios times the reference's seconds, where all have a ratio to one reference. No
+    eager call costs less than the host takes to issue it.
     """
+    costs, reference_s, native_s = _device_costs(records)
+    launches = {name: one.latency.launch_s for name, one in records.items() if one.latency}
+    issued = {name: _at_least(cost, launches.get(name)) for name, cost in costs.items()}
+    if reference_s is not None and NATIVE in issued:
+        reference_s = max(reference_s, issued[NATIVE].value)
+    return issued, reference_s, issued.get(NATIVE, native_s)
+
+
+def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
+    """Return a cost that is not below the seconds of a launch."""
+    if launch_s is None or launch_s <= cost.low:
+        return cost
+    value, low, high = (max(own, launch_s) for own in (cost.value, cost.low, cost.high))
+    return replace(cost, value=value, low=low, high=high)
+
+
+def _device_costs(
+    records: Mapping[CandidateName, Record],
+) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
+    """Return what :func:`_costs` does, of the device alone."""
     latencies = {name: one.latency for name, one in records.items() if one.latency is not None}
     ratios = {
         name: ratio

@@ -37,6 +37,7 @@ from harness.run import (
     missing_jobs,
     usable_gpus,
 )
+from harness.run.call import is_of_lost_device
 
 SUBJECTS = """
 import os, signal
@@ -370,3 +371,18 @@ def test_a_case_of_a_node_that_died_comes_next_there_or_else_elsewhere() -> None
     queue.give_back(job)
     queue.leave(FIRST)
     assert queue.take(SECOND) is job
+
+
+@pytest.mark.parametrize(
+    ("message", "is_lost"),
+    [
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("Triton Error [CUDA]: an illegal memory access was encountered", True),
+        ("CUDA driver error: unspecified launch failure", True),
+        ("CUDA error: uncorrectable ECC error encountered", True),
+        ("CUDA error: invalid argument", False),
+        ("an illegal memory access in a test", False),
+    ],
+)
+def test_a_device_is_lost_in_the_words_of_each_runtime(message: str, is_lost: bool) -> None:
+    assert is_of_lost_device(RuntimeError(message)) is is_lost
