@@ -128,7 +128,7 @@ def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
 
 
 def _gpus() -> tuple[str, tuple[Gpu, ...]]:
-    """Return the driver version and the GPUs; or why NVML is unavailable, and no GPU."""
+    """Return the driver version and the GPUs; or why NVML does not tell, and what torch does."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -138,10 +138,28 @@ def _gpus() -> tuple[str, tuple[Gpu, ...]]:
             pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
         return f"driver {pynvml.nvmlSystemGetDriverVersion()}", tuple(map(_gpu, handles))
-    except pynvml.NVMLError as error:
-        return f"NVML unavailable: {error}", ()
+    except pynvml.NVMLError as error:  # a slice of a GPU may be denied some queries
+        return f"NVML unavailable: {error}", _gpus_of_torch()
     finally:
         pynvml.nvmlShutdown()
+
+
+def _gpus_of_torch() -> tuple[Gpu, ...]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return tuple(
+        Gpu(
+            name=one.name,
+            uuid=str(getattr(one, "uuid", "")),  # not in every torch
+            memory_bytes=one.total_memory,
+            power_limit_w=None,
+            compute_capability=f"{one.major}.{one.minor}",
+        )
+        for one in found
+    )
 
 
 def _gpu(handle: object) -> Gpu:

@@ -5,7 +5,7 @@ Of a latency, a record holds the raw samples and the estimates made from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from math import inf, isnan
@@ -23,7 +23,7 @@ class Gpu:
     """One GPU, as NVML describes it."""
 
     name: str
-    uuid: str
+    uuid: str = field(compare=False, repr=False)  # a lent GPU of the same model is as good
     memory_bytes: int
     power_limit_w: float | None
     compute_capability: str

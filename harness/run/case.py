@@ -144,7 +144,11 @@ class CaseRunner:
         except FAILURES as error:
             status, reason = failure_of(error)
             run.record = replace(run.record, status=status, reason=reason)
-        return run.finished()
+        record = run.finished()
+        del run
+        if case.device == "cuda" and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # workers of one GPU run in turn, and all stay alive
+        return record
 
     def ready_device(self, case: Case, implementation: Implementation) -> Device:
         """Return the case's device, with as many threads as the case asks for.

@@ -156,7 +156,7 @@ def model_bytes(case: Case, inputs: Inputs) -> int:
         # both passes read x: the rest of a model runs between them
         Direction.FORWARD_BACKWARD: (*forward, *backward),
     }[case.direction]
-    return _bytes_of(read) + result_bytes(case, inputs)
+    return sum(map(_distinct_bytes, read)) + result_bytes(case, inputs)
 
 
 def result_bytes(case: Case, inputs: Inputs) -> int:
@@ -167,11 +167,15 @@ def result_bytes(case: Case, inputs: Inputs) -> int:
         Direction.BACKWARD: gradients,
         Direction.FORWARD_BACKWARD: (inputs.x, *gradients),
     }[case.direction]
-    return _bytes_of(results)
+    return sum(tensor.nbytes for tensor in results if tensor is not None)
 
 
-def _bytes_of(tensors: Sequence[Tensor | None]) -> int:
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+def _distinct_bytes(tensor: Tensor | None) -> int:
+    """Return the bytes of the elements of a tensor; those of an expanded axis count once."""
+    if tensor is None:
+        return 0
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.element_size() * prod(size for size, stride in sizes if stride or not size)
 
 
 def _bind_torch_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:

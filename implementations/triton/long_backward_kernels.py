@@ -14,6 +14,7 @@ from implementations.triton.statistics import (
     columns_of_tile,
     divide,
     normalise,
+    read,
     read_again,
     settled,
     sum_of_blocks,
@@ -45,8 +46,8 @@ def gradient_sums_of_blocks(
     program = tl.program_id(0)
     row = (program // blocks).to(tl.int64)
     columns = program % blocks * COLUMNS + columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS)
-    scaled, _ = read_again(dy_ptr + row * dy_stride, columns, hidden, WIDE)
-    x, inside = read_again(x_ptr + row * x_stride, columns, hidden, WIDE)
+    scaled, _ = read(dy_ptr + row * dy_stride, columns, hidden, WIDE)
+    x, inside = read(x_ptr + row * x_stride, columns, hidden, WIDE)
     if weight_ptr is not None:
         weight, _ = read_again(weight_ptr, columns, hidden, WIDE)
         scaled = scaled * weight

@@ -21,6 +21,7 @@ from implementations.triton.statistics import (
     moments,
     normalise,
     pairs_of_rows,
+    read,
     read_again,
     reciprocal_root,
     settled,
@@ -58,7 +59,7 @@ def sums_of_blocks(
     program = tl.program_id(0)
     row = (program // blocks).to(tl.int64)
     start = program % blocks * COLUMNS
-    x, inside = read_again(
+    x, inside = read(
         x_ptr + row * x_stride, start + columns_of_tile(COLUMNS, LEAVES, NEIGHBOURS), hidden, WIDE
     )
     place = program.to(tl.int64) + tl.arange(0, 1)

@@ -26,6 +26,7 @@ __all__ = [
     "moments",
     "normalise",
     "pairs_of_rows",
+    "read",
     "read_again",
     "reciprocal_root",
     "settled",
@@ -183,6 +184,15 @@ def normalise(
         centred = centred - tl.load(moments_ptr + 3 * apart + row, mask=in_rows, other=0.0)
     rstd = tl.load(moments_ptr + apart + row, mask=in_rows, other=0.0)
     return centred * rstd, rstd
+
+
+@triton.jit
+def read(
+    pointer: tl.tensor, columns: tl.tensor, hidden: tl.tensor, WIDE: tl.constexpr
+) -> tl.tensor:
+    """Return elements that are read once, 0 beyond the row, and a mask of those inside it."""
+    inside = columns < hidden
+    return tl.load(pointer + columns, mask=inside, other=0.0).to(WIDE), inside
 
 
 @triton.jit
