@@ -197,3 +197,16 @@ def test_work_on_another_stream_is_timed(gpu: Gpu, device: CudaDevice, calls: in
         reading = device.time(call, calls)
         # its launch, and finding it done
         assert -NEAR <= reading.wall_s - calls * 50 * US <= 20 * US
+
+
+def test_a_sample_whose_wait_is_late_once_is_taken_again(gpu: Gpu, device: CudaDevice) -> None:
+    kernel, late = gpu.kernel(2 * US, 10 * US), [False]
+
+    def call() -> None:
+        gpu.sync_s = 4e-3 if late.pop() else 4e-6  # an interruption of the host
+        late.append(False)
+        kernel()
+
+    device.time(call, 1)
+    late[:] = [True]
+    assert device.time(call, 1).wall_s == pytest.approx(2 * US, abs=NEAR)
