@@ -17,6 +17,9 @@ LONG_BLOCK = 8192
 PARTS_LANES = 64
 """Least number of running sums over the rows for dweight and dbias, if there are as many rows."""
 
+ROWS_PER_PART = 16
+"""Least number of rows of a part of dweight, beyond the first parts; the parts are then an eighth
+of the bytes that must be moved, at most."""
 SHORT = 512
 """Longest row with at most 8 elements per thread of 4 warps (a first choice, not measured)."""
 LEAVES_APART = 8
@@ -44,8 +47,11 @@ class Layout:
     def grid(self, rows: int, multiprocessors: int) -> int:
         """Return how many programs to start for that many rows."""
         tiles = -(-rows // self.rows)
-        staying = max(self.programs * multiprocessors, PARTS_LANES // self.rows)
-        return min(tiles, staying) if self.programs else tiles
+        if not self.programs:
+            return tiles
+        # each writes a part of dweight and dbias, which is read again
+        staying = min(self.programs * multiprocessors, rows // ROWS_PER_PART)
+        return min(tiles, max(staying, PARTS_LANES // self.rows, 1))
 
 
 def _by_columns(*layouts: Layout) -> dict[int, Layout]:
@@ -53,14 +59,15 @@ def _by_columns(*layouts: Layout) -> dict[int, Layout]:
 
 
 # By bytes per element, then by columns. Rows shorter than the shortest entry share a tile of that
-# size. First choices, not measured: 16 elements per thread with two or four 16-byte reads in
-# flight, up to 16 warps per program (128 registers per thread), or 32 warps (64 registers).
+# size. Chosen by the registers that the compiler needs, not yet measured: about twice as many bytes
+# are on their way to a multiprocessor as bandwidth times latency asks for
+# (experiments/triton_tuning/README.md).
 _NARROW = (
-    Layout(rows=4, columns=512, warps=4),
-    Layout(columns=1024, warps=2),
-    Layout(columns=2048, warps=4),
-    Layout(columns=4096, warps=8),
-    Layout(columns=8192, warps=16),
+    Layout(rows=4, columns=512, warps=2),
+    Layout(columns=1024, warps=1),
+    Layout(columns=2048, warps=2),
+    Layout(columns=4096, warps=4),
+    Layout(columns=8192, warps=8),
     Layout(columns=16384, warps=16),
 )
 FORWARD: dict[int, dict[int, Layout]] = {
@@ -76,16 +83,21 @@ FORWARD: dict[int, dict[int, Layout]] = {
 }
 # A program holds dy, x, weight and two running sums at once. It processes many tiles and prefetches
 # the next ones. If the sums do not fit, the row is too long.
-_STAYING = (
-    Layout(rows=2, columns=512, warps=4, stages=2, programs=4),
-    Layout(columns=1024, warps=4, stages=2, programs=4),
-    Layout(columns=2048, warps=4, stages=2, programs=4),
-    Layout(columns=4096, warps=8, stages=2, programs=2),
-    Layout(columns=8192, warps=16, stages=2, programs=1),
-)
 BACKWARD: dict[int, dict[int, Layout]] = {
-    2: _by_columns(*_STAYING),
-    4: _by_columns(*_STAYING),
+    2: _by_columns(
+        Layout(rows=2, columns=512, warps=4, stages=3, programs=5),
+        Layout(columns=1024, warps=4, stages=3, programs=6),
+        Layout(columns=2048, warps=4, stages=3, programs=4),
+        Layout(columns=4096, warps=8, stages=3, programs=2),
+        Layout(columns=8192, warps=16, stages=3, programs=1),
+    ),
+    4: _by_columns(
+        Layout(rows=2, columns=512, warps=4, stages=3, programs=4),
+        Layout(columns=1024, warps=4, stages=3, programs=4),
+        Layout(columns=2048, warps=4, stages=2, programs=4),
+        Layout(columns=4096, warps=8, stages=2, programs=2),
+        Layout(columns=8192, warps=16, stages=2, programs=1),
+    ),
     8: _by_columns(
         Layout(rows=2, columns=512, warps=4, stages=2, programs=4),
         Layout(columns=1024, warps=4, stages=2, programs=4),
