@@ -37,7 +37,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from harness.records import Case, Direction, Mode
-from harness.run.fleet import REPLY, EndedError, HarnessError, WorkerProcess
+from harness.run.fleet import REPLY, START_S, EndedError, HarnessError, WorkerProcess
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +62,8 @@ _MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised i
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _PROCESSES = 2  # trade-off: each takes 20 s to start, and half a gigabyte
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
+_FOLDER, _CONNECTION = 60, 61  # descriptors: their numbers are in names, whose lengths matter
+_BY_FOLDER = f"/proc/self/fd/{_FOLDER}"
 _CLOSED = 3  # exit code of the child that finds the connection closed
 
 
@@ -97,7 +99,7 @@ def count_instructions(
     if why := unavailable():
         yield from ((case, why) for case in cases)
         return
-    names = tuple(dict.fromkeys(case.implementation for case in cases)) if find else ()
+    names = tuple(dict.fromkeys(case.implementation for case in cases))
     preload = pickle.dumps((find, names)).hex()
     with ExitStack() as stack:
         count_of = partial(_count, find=find)
@@ -192,34 +194,42 @@ def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) ->
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.setsid()  # the parent handles Ctrl-C, and ends this process
-    os.set_inheritable(connection.fileno(), True)
-    dump, messages = (Path(log).with_name(name) for name in ("dump", "valgrind"))
+    folder = Path(log).parent
+    os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), _FOLDER)
+    os.dup2(connection.fileno(), _CONNECTION)
+    # the modules are found by names of the same length wherever they lie
+    for number, entry in enumerate(sys.path):
+        (folder / f"{number:03}").symlink_to(entry or os.getcwd())
+    path = os.pathsep.join(f"{_BY_FOLDER}/{number:03}" for number in range(len(sys.path)))
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    variables = {**kept, "PYTHONPATH": path, **_ENVIRONMENT}
+    python = (sys.executable, "-P", "-m", "harness.run.instructions", preload)
+    # a first time, so that bytecode is always read from files, and never compiled
+    subprocess.run(python, env=variables, pass_fds=[_FOLDER], check=False, timeout=START_S)
     command = [
         # switched on later: torch is then imported in a quarter of the time
         *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
-        *(f"--callgrind-out-file={dump}", f"--log-file={messages}", _prefix(Path(log))),
-        *(sys.executable, "-P", "-m", "harness.run.instructions"),
-        *(str(connection.fileno()), str(dump), preload),
+        *(f"--callgrind-out-file={folder / 'dump'}", f"--log-file={folder / 'valgrind'}"),
+        *(_prefix(Path(log)), *python, str(_CONNECTION)),
     ]
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-    os.execvpe(command[0], command, {**kept, "PYTHONPATH": path, **_ENVIRONMENT})
+    os.execvpe(command[0], command, variables)
 
 
 # --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
 # count moves the objects created after it, which changes the count.
 
 
-def serve_counts(connection: Connection, dump: str, preload: str) -> None:
+def serve_counts(preload: str, connection: Connection | None = None) -> None:
     """Answer each case with the instructions per call, or why there are none.
 
     Args:
-        connection: to the parent; the first message says that torch is imported.
-        dump: where callgrind writes; it appends a number.
         preload: a function that finds targets, and the names of those to find, as pickle in hex.
+        connection: to the parent; the first message says that torch is imported. Without one, what
+            counts need is imported, and that is all.
     """
     import torch
 
+    import implementations
     from harness.measure import use_steady_allocation
 
     _end_with_parent()
@@ -227,9 +237,12 @@ def serve_counts(connection: Connection, dump: str, preload: str) -> None:
     torch.set_num_threads(1)
     _warm_up()
     find, names = pickle.loads(bytes.fromhex(preload))
-    for name in names:
+    # this package's own are found in each child, so that none depends on which others are counted
+    for name in names if find or connection is None else ():
         with suppress(Exception):  # its case will have the reason
-            find(name)
+            (find or implementations.find)(name)
+    if connection is None:
+        return
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -239,7 +252,7 @@ def serve_counts(connection: Connection, dump: str, preload: str) -> None:
     while not select.select([connection], [], [], 0)[0]:
         pass
     _warm_up()  # what callgrind translates here, no child translates again
-    while (code := _forked(connection, dump)) != _CLOSED:
+    while (code := _forked(connection, f"{_BY_FOLDER}/dump")) != _CLOSED:
         if code:
             connection.send((REPLY, f"it {_how(code)}"))
 
@@ -346,4 +359,4 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
 
 
 if __name__ == "__main__":
-    serve_counts(Connection(int(sys.argv[1])), *sys.argv[2:])
+    serve_counts(sys.argv[1], *map(Connection, map(int, sys.argv[2:])))
