@@ -192,10 +192,13 @@ def _agreement(asked: list[Row]) -> str:
     ]
     missed = [row for row in asked if row.fate == "missed"]
     by_checks = [row for row in missed if row.composed == "wrong"]
-    return (
+    text = (
         f"`verify` itself agreed with the simulation on {len(agreeing)} of {len(asked)} composed "
-        f"mutants. Its contract checks found {len(by_checks)} of {len(missed)} that no case finds."
+        "mutants."
     )
+    if missed:
+        text += f" Its contract checks found {len(by_checks)} of {len(missed)} that no case finds."
+    return text
 
 
 def _share(rows: list[Row]) -> str:
