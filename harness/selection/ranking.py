@@ -344,9 +344,10 @@ def _costs(
     costs, reference_s, native_s = _device_costs(records)
     launches = {name: one.latency.launch_s for name, one in records.items() if one.latency}
     issued = {name: _at_least(cost, launches.get(name)) for name, cost in costs.items()}
-    if reference_s is not None and NATIVE in issued:
-        reference_s = max(reference_s, issued[NATIVE].value)
-    return issued, reference_s, issued.get(NATIVE, native_s)
+    if native_s is None:
+        return issued, reference_s, None
+    slowed = _at_least(native_s, launches.get(NATIVE))
+    return issued, slowed.value if reference_s == native_s.value else reference_s, slowed
 
 
 def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:

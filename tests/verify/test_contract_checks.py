@@ -156,12 +156,12 @@ class KeepsAddress(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor) -> Tensor:
         ctx.save_for_backward(y)
-        ctx.address = y.data_ptr()
+        ctx.kept = y.detach()  # so that no copy gets its address
         return y.clone()
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return dy if ctx.saved_tensors[0].data_ptr() == ctx.address else 2 * dy
+        return dy if ctx.saved_tensors[0].data_ptr() == ctx.kept.data_ptr() else 2 * dy
 
 
 FORWARDS: list[int] = []
