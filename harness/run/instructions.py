@@ -7,9 +7,9 @@ valgrind, so two processes start, and fork a child per case. Every case is count
 such a process, so neither the order nor the other cases matter, and a crash costs one case. torch's
 own callgrind collector starts a process per case. The results of the calls are not checked.
 
-Repeated with nothing changed, a count is equal to the instruction. Objects at other addresses
-change it, because Python's look-up of names and C's allocator depend on them: by up to 0.8 % in
-calls of 10^4 to 10^6 instructions where the project lay in a folder of another name.
+Repeated with nothing changed, a count differs by at most 0.01 %. Objects at other addresses change
+it, because Python's look-up of names and C's allocator depend on them: by up to 1 % in calls of
+10^5 to 10^6 instructions where the project and Python lay in folders of other names.
 """
 
 from __future__ import annotations
