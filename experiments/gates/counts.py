@@ -138,14 +138,15 @@ def table(rows: pd.DataFrame) -> str:
     counts = rows.pivot_table(index="case", columns="run", values="instructions")
     first = rows.iloc[0]
     lines = [
-        f"{counts.shape[1]} runs of {len(counts)} cases, in {rows['state'].nunique()} states and two orders; "
+        f"{counts.shape[1]} runs of {len(counts)} cases, in {rows['state'].nunique()} states and "
+        "two orders; "
         f"a run took {rows.groupby('run')['run_s'].first().median():.0f} s in the median; "
         f"{first.cpu}, {first.cores} cores; Python {first.python}, torch {first.torch}; "
         f"commit {first.commit[:12]}.",
         "",
         "| instructions of a call | cases | most that a case's counts differ | pairs of counts | "
         "unchanged that failed | 1 % more found |",
-        "|---|---|---|---|---|---|",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for least, below in SIZES:
         some = counts[(counts.median(axis=1) >= least) & (counts.median(axis=1) < below)]

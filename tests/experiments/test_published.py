@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = sorted((ROOT / "results").glob("*/*.parquet"))
 MADE_BY = {
     "gates.parquet": "gates/live_gates.py",
+    "counts.parquet": "gates/counts.py",
     "timers.parquet": "timers/compare_timers.py",
     "coverage.parquet": "estimates/interval_coverage.py",
     "uneven_calls.parquet": "estimates/uneven_calls.py",
