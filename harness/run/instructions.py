@@ -190,13 +190,17 @@ def _refusal(case: Case) -> str | None:
 
 def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) -> None:
     """Replace this process by valgrind, which runs this module; the log takes what they print."""
+    from fcntl import F_DUPFD, fcntl  # not on Windows
+
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.setsid()  # the parent handles Ctrl-C, and ends this process
     folder = Path(log).parent
+    # it may have one of these numbers, if the parent has many files open
+    kept_apart = fcntl(connection.fileno(), F_DUPFD, _CONNECTION + 1)
     os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), _FOLDER)
-    os.dup2(connection.fileno(), _CONNECTION)
+    os.dup2(kept_apart, _CONNECTION)
     # the modules are found by names of the same length wherever they lie
     for number, entry in enumerate(sys.path):
         (folder / f"{number:03}").symlink_to(entry or os.getcwd())
