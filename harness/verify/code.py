@@ -8,10 +8,13 @@ tokens.
 
 from __future__ import annotations
 
+import ast
 import inspect
+import operator
 import re
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,6 +48,12 @@ _INNER = (
 _REAL = r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"(0[xX][0-9a-fA-F]+|{_REAL})[uUlLfF]*"
 _TOKEN = re.compile(rf"(?<![\w.]){_NUMBER}(?:\s*(<<|\*)\s*{_NUMBER})?(?![\w.])")
+_FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Mult: operator.mul,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.FloorDiv: operator.floordiv,
+}
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -144,6 +153,8 @@ class _Reader:
                 yield from found
                 if isinstance(found, dict):
                     yield from found.values()
+            case tuple() | list():
+                yield len(found)
             case CodeType():
                 yield from (_NARROW.get(name) for name in found.co_names)
                 yield from found.co_consts
@@ -194,6 +205,7 @@ class _Reader:
             except ValueError:  # not assigned yet
                 continue
         yield from (function.__defaults__, function.__kwdefaults__, vars(function))
+        yield from _folded(function)
         names = {name for part in _nested(code) for name in part.co_names}
         for name in names & function.__globals__.keys():
             value = function.__globals__[name]
@@ -213,6 +225,31 @@ class _Reader:
         if self._is_own(getattr(module, "__file__", None)):
             yield type(found)
             yield from getattr(found, "__dict__", {}).values()
+
+
+def _folded(function: FunctionType) -> Iterator[int]:
+    """Yield what follows from named whole numbers alone, such as ``WARPS * 32``."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and (own := _value(node, function.__globals__)) is not None:
+            yield own
+
+
+def _value(node: ast.expr, known: Mapping[str, object]) -> int | None:
+    """Return the value of an expression of whole numbers; None if it is another."""
+    match node:
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Name(id=name) if isinstance(named := known.get(name), int):
+            return named
+        case ast.BinOp(left, sign, right) if fold := _FOLDED.get(type(sign)):
+            first, second = _value(left, known), _value(right, known)
+            if first is not None and second:
+                return fold(first, second)
+    return None
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -40,6 +40,7 @@ _OFTEN = (
     "layout",
     "parameters",
 )  # axes that turn most conditions without a size
+_USUAL_SIZE = 33
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
@@ -411,6 +412,7 @@ def _of_integer(own: int) -> Iterator[Change]:
     for size in (own + 1, own, own - 1, 2 * own + 1):
         yield "hidden", size
         yield "rows", size
+    yield "hidden", own + _USUAL_SIZE  # of the same remainder as a size that other cases have
     yield "elements", own + 1
     yield "layout", f"offset_{own + 1}"
     yield "layout", f"pitch_{own + 1}"

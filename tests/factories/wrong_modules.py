@@ -639,6 +639,39 @@ class Aliased(nn.Module):
         return y
 
 
+class KeepsItsShape(nn.LayerNorm):
+    """Holds the list that it was given."""
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5) -> None:
+        super().__init__(normalized_shape, eps=eps)
+        self.normalized_shape = normalized_shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = self.normalized_shape
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        return functional.layer_norm(x, shape, self.weight, self.bias, self.eps)
+
+
+class EpsInItsState(Norm):
+    """Its checkpoints hold an eps."""
+
+    def get_extra_state(self) -> float:
+        return self.eps
+
+    def set_extra_state(self, state: float) -> None:
+        self.eps = state
+
+
+class Converting(Norm):
+    """Takes the place of a torch.nn.LayerNorm, without its eps."""
+
+    @classmethod
+    def from_torch(cls, norm: nn.LayerNorm) -> Any:
+        made = cls(norm.normalized_shape[0])
+        made.load_state_dict(norm.state_dict())
+        return made
+
+
 class CachedAndChecked(Norm):
     """Keeps a cast weight, and makes it anew whenever the weight is another one."""
 

@@ -71,6 +71,8 @@ WRONG = {
     "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",
     "NoGradientIfXHasNone": "gives no dweight in every mode where x needs no gradient",
     "FrozenAtFirst": "gives no dweight in every mode where its parameters were frozen before",
+    "EpsInItsState": "takes its eps from a state_dict that it loads",
+    "Converting": "gives a wrong y in evaluation mode where from_torch() made it",
     # options of its constructor
     "EpsIgnored": "gives a wrong y in every mode",
     "AffineNeverOff": "has a weight with elementwise_affine=False",
@@ -88,6 +90,7 @@ RAISES = {
     "CountOnMeta": "it is made on the meta device and loaded with assign=True",
     "AffineOffRaises": "it is made without weight and bias",
     "BiasOffRaises": "it is made without a bias",
+    "KeepsItsShape": "the list that it was given as normalized_shape has changed",
     "DtypeRaises": "its constructor is given a dtype",
 }
 

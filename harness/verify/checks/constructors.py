@@ -38,6 +38,8 @@ from harness.verify.scope import scope_of
 from implementations.targets.module_parameters import call_once, own_eps, unregistered
 from implementations.targets.signatures import is_eps
 
+_OTHER_EPS = 0.5
+
 
 @check(None, raises_where="it is made without a bias")
 def is_right_without_bias(call: Call) -> str | None:
@@ -224,23 +226,59 @@ def uses_its_eps_attribute(call: Call) -> str | None:
     if len(attributes) != 1:
         return None
     if measured in attributes:
-        return _keeps_its_eps(call)
+        return _uses_another_eps(call) or _loads_an_eps(call)
     return f"has an attribute eps of {attributes.pop():g}, and adds {measured:g}"
 
 
-def _keeps_its_eps(call: Call) -> str | None:
-    usual, other = usual_of(call), 0.5
+def _uses_another_eps(call: Call) -> str | None:
+    usual = usual_of(call)
     if usual is None:
         return None
     made = Made.of(usual)
     for holder in made.module.modules():
         for name, value in vars(holder).items():
             if is_eps(name) and isinstance(value, float):
-                vars(holder)[name] = other
-    changed = replace(usual, case=replace(usual.case, eps=other))
+                vars(holder)[name] = _OTHER_EPS
+    other = replace(made, call=_with_eps(usual, _OTHER_EPS))
+    return "ignores its attribute eps once it is made" if other.fault(EVALUATION[1]) else None
+
+
+def _loads_an_eps(call: Call) -> str | None:
+    usual = usual_of(call)
+    if usual is None or not module_of(call).meaning().takes_eps:
+        return None
+    made = Made.of(usual)
+    made.module.load_state_dict(Made.of(_with_eps(usual, _OTHER_EPS)).module.state_dict())
+    return "takes its eps from a state_dict that it loads" if made.fault(EVALUATION[1]) else None
+
+
+def _with_eps(call: Call, eps: float) -> Call:
+    return replace(call, case=replace(call.case, eps=eps))
+
+
+@check(None)
+def is_right_when_converted(call: Call) -> str | None:
+    """A class method such as from_torch() keeps what the torch.nn.LayerNorm has."""
+    usual, module = usual_of(call), module_if_any(call)
+    if usual is None or module is None or not isinstance(module.source, type):
+        return None
+    given = usual.parameters
+    torchs = nn.LayerNorm(
+        usual.case.normalized_shape, usual.case.eps, bool(given), "bias" in given
+    ).to(usual.inputs.x)
     with torch.no_grad():
-        y = checked("y", y_of(made.module, usual.inputs.x, usual), usual.inputs.x)
-    return "ignores its attribute eps once it is made" if changed.beyond(Outputs(y=y)) else None
+        for role, own in torchs.named_parameters():
+            own.copy_(given.get(role, own))
+    for name in dir(module.source):
+        if not name.startswith("from_"):
+            continue
+        with suppress(ImplementationError):  # it may convert something else
+            converted = guarded(getattr(module.source, name), torchs)()
+            if isinstance(converted, nn.Module) and isinstance(converted, module.source):
+                made = Made(converted, names_of(converted, usual), usual)
+                if fault := made.fault(*MODES):
+                    return f"{fault[0]} {fault[1].words} where {name}() made it"
+    return None
 
 
 @check(Direction.FORWARD, LONG_ROWS)

@@ -268,6 +268,20 @@ def is_right_with_shared_parameters(made: Made) -> Made:
     return replace(made, call=other.call)
 
 
+@_way("the list that it was given as normalized_shape has changed", is_called=False)
+def is_independent_of_its_arguments(made: Made) -> Made:
+    """What the constructor was given may change: a model reads its sizes from lists."""
+    if "normalized_shape" not in module_of(made.call).arguments:
+        return made
+    shape = [*made.call.case.normalized_shape]
+    try:
+        given = Made.of(made.call, normalized_shape=shape)
+    except ImplementationError:  # it may take no list
+        return made
+    shape[-1] += 1
+    return given
+
+
 @_way("another module of its class was changed")
 def is_independent_of_other_modules(made: Made) -> Made:
     """Two modules have parameters of their own."""
