@@ -31,7 +31,7 @@ _LIGER = Package(
     ("liger-kernel",),
     "pip install liger-kernel",
     # up to 0.8.3 the statistics are kept for the backward in the dtype of x
-    ("0.6.5", "0.7.0", "0.8.0", "0.8.1", "0.8.2", "0.8.3", "0.8.4", "0.8.5"),
+    "0.6.5, 0.7.0, 0.8.0, 0.8.1, 0.8.2, 0.8.3, 0.8.4, 0.8.5",
 )
 
 
@@ -58,7 +58,7 @@ _QUACK = Package(
     ("quack-kernels",),
     "pip install -U quack-kernels",
     # layernorm_bwd came with 0.6.2
-    ("0.4.1", "0.5.0", "0.5.3", "0.6.0", "0.6.1", "0.6.2", "0.6.3", "0.6.4", "0.6.5"),
+    "0.4.1, 0.5.0, 0.5.3, 0.6.0, 0.6.1, 0.6.2, 0.6.3, 0.6.4, 0.6.5",
 )
 
 
@@ -115,8 +115,8 @@ _TRANSFORMER_ENGINE = Package(
     "transformer_engine",
     ("transformer-engine",),
     "pip install --no-build-isolation 'transformer-engine[pytorch]'",
-    ("2.8.0", "2.9.0", "2.10.0", "2.11.0", "2.12.0", "2.13.0")
-    + ("2.14.0", "2.14.1", "2.15.0", "2.16.0", "2.16.1", "2.17.0", "2.17.1", "2.18.0"),
+    "2.8.0, 2.9.0, 2.10.0, 2.11.0, 2.12.0, 2.13.0, "
+    "2.14.0, 2.14.1, 2.15.0, 2.16.0, 2.16.1, 2.17.0, 2.17.1, 2.18.0",
 )
 _SM_MARGIN = 0  # multiprocessors left free for other kernels
 _ZERO_CENTRED = False  # whether 1 is added to the weight
@@ -188,8 +188,7 @@ _FLASH_ATTENTION = Package(
     "flash_attn",
     ("flash-attn",),
     "pip install flash-attn --no-build-isolation",
-    ("2.7.3", "2.7.4", "2.7.4.post1", "2.8.0", "2.8.0.post2")
-    + ("2.8.1", "2.8.2", "2.8.3", "2.8.3.post1", "2.8.3.post2"),
+    "2.7.3, 2.7.4, 2.7.4.post1, 2.8.0, 2.8.0.post2, 2.8.1, 2.8.2, 2.8.3, 2.8.3.post1, 2.8.3.post2",
 )
 
 
@@ -216,7 +215,7 @@ _APEX = Package(
     "apex",  # a different package has this name on PyPI; it has no apex.normalization
     ("apex",),
     "build it with its CUDA extensions, as described at https://github.com/NVIDIA/apex",
-    ("0.1",),  # of every revision; those tagged 25.09 and of 2026-07-08 (6424da3) were read
+    "0.1",  # of every revision; those tagged 25.09 and of 2026-07-08 (6424da3) were read
 )
 
 

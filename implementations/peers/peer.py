@@ -48,8 +48,8 @@ class Package:
     """Its name on PyPI, followed by the packages whose versions affect its results too."""
     install: str
     """How to install it: a command if there is one, else a sentence."""
-    read: tuple[str, ...] = ()
-    """Versions whose source was read; if empty, every version is called."""
+    read: str = ""
+    """Versions whose source was read, after commas; if empty, every version is called."""
 
     @property
     def is_installed(self) -> bool:
@@ -92,11 +92,11 @@ def _unread(package: Package) -> str | None:
         installed = version(name)
     except PackageNotFoundError:
         installed = "of unknown version"
-    if installed.partition("+")[0] in package.read:  # a build of a version, such as 2.8.3+cu12
+    if installed.partition("+")[0] in package.read.split(", "):  # 2.8.3+cu12 too
         return None
     return (
-        f"{name} {installed} is installed, but its adapter is written for "
-        f"{', '.join(package.read)}: install one of these, or set {ANY_VERSION}=1 to try this one"
+        f"{name} {installed} is installed, but its adapter is written for {package.read}: "
+        f"install one of these, or set {ANY_VERSION}=1 to try this one"
     )
 
 

@@ -273,7 +273,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, on_cuda: None) -> Put:
     """Return a function that puts the stand-in of a package in its place, as some version of it."""
 
     def put(name: str, version: str | None = None) -> dict[str, ModuleType]:
-        found = version or package_of(find(name)).read[-1]
+        found = version or package_of(find(name)).read.split(", ")[-1]
         monkeypatch.setattr(peer, "version", lambda distribution: found)
         places: dict[str, ModuleType] = {}
         for place, content in STAND_INS[name].items():
@@ -339,12 +339,12 @@ def test_a_version_whose_source_was_not_read_is_refused_but_can_be_tried(
         find(name)(x, (32,), weight, bias)
     told = str(caught.value)
     assert told.startswith(f"{package.distributions[0]} 99.1 is installed")
-    assert all(version in told for version in package.read)
+    assert package.read in told
     peer._unread.cache_clear()
     monkeypatch.setenv(peer.ANY_VERSION, "1")
     assert find(name)(x, (32,), weight, bias).shape == x.shape
     monkeypatch.delenv(peer.ANY_VERSION)
-    for version in package.read:
+    for version in package.read.split(", "):
         peer._unread.cache_clear()
         stand_in(name, f"{version}+cu12")  # a build of it
         assert find(name)(x, (32,), weight, bias).shape == x.shape
