@@ -99,12 +99,14 @@ def settle(step: Step, at: Setting, left_s: float) -> str:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "results" / "first_gpu")
+@click.option("--out", type=click.Path(path_type=Path), help="folder  [default: results/first_gpu]")
 @click.option("--budget-s", default=1500.0, show_default=True, help="begin no step that may exceed")
 @click.option("--only", "names", multiple=True, type=click.Choice([step.name for step in STEPS]))
 @click.option("--rehearse", is_flag=True, help="without a GPU: on the CPU, with small sizes")
 @click.option("--list", "lists", is_flag=True, help="print the steps, and do nothing")
-def main(out: Path, budget_s: float, names: tuple[str, ...], rehearse: bool, lists: bool) -> None:
+def main(
+    out: Path | None, budget_s: float, names: tuple[str, ...], rehearse: bool, lists: bool
+) -> None:
     """Perform the steps that have no result yet, and list what differs from the assumptions."""
     if lists:
         for step in STEPS:
@@ -112,7 +114,9 @@ def main(out: Path, budget_s: float, names: tuple[str, ...], rehearse: bool, lis
         return
     if not rehearse and not torch.cuda.is_available():
         raise click.ClickException("torch sees no GPU; --rehearse does what needs none")
-    began, at = monotonic(), Setting(out.resolve(), rehearse)
+    # a rehearsal has a folder of its own: its results would be taken for those of the GPU
+    own = ROOT / "results" / ("first_gpu_rehearsal" if rehearse else "first_gpu")
+    began, at = monotonic(), Setting((out or own).resolve(), rehearse)
     at.out.mkdir(parents=True, exist_ok=True)
     for step in STEPS:
         if not names or step.name in names:
