@@ -40,7 +40,6 @@ class Setting:
 
 
 Command = list[str]
-GPU_ONLY = "needs a GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +68,17 @@ def tests(at: Setting) -> Command:
 
 def sanitizer(at: Setting) -> Command | str:
     if at.is_rehearsal:
-        return GPU_ONLY
+        return "needs a GPU"
     if shutil.which("compute-sanitizer") is None:
         return "compute-sanitizer is not installed"
     return ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", PYTHON, "-c", ONCE]
 
 
-def tuning(at: Setting) -> Command | str:
-    if at.is_rehearsal:
-        return GPU_ONLY
-    script, out = ROOT / "experiments/triton_tuning/tune_triton.py", at.out / "tuning.parquet"
-    return [PYTHON, str(script), "--budget-s", str(TUNING_S), "--out", str(out)]
+def tuning(at: Setting) -> Command:
+    script, out = ROOT / "experiments/triton_tuning/tune_triton.py", at.out / "tuning.jsonl"
+    few = ("--target", "90", "--columns", "512", "--direction", "forward", "--as-is")
+    budget = ("--budget-s", "20" if at.is_rehearsal else str(TUNING_S))
+    return [PYTHON, str(script), *budget, "--out", str(out), *(few if at.is_rehearsal else ())]
 
 
 def installed_peers() -> list[str]:
