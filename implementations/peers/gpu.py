@@ -3,6 +3,8 @@
 Transformer Engine's module owns its parameters and frees saved tensors after one backward. Here its
 kernels are called as the module calls them, with the caller's parameters, and the backward can run
 repeatedly. QuACK's forward and backward are bound to autograd here.
+
+Each package lists the versions whose source was read; others are refused.
 """
 
 from __future__ import annotations
@@ -13,12 +15,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from implementations.contract import Algorithm, Param, Reduction, UnsupportedError
+from implementations.contract import (
+    Algorithm,
+    Param,
+    Reduction,
+    UnsupportedError,
+    requires_gradient,
+)
 from implementations.peers.peer import ALL_DTYPES, CUDA, Package, peer
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
-_LIGER = Package("liger_kernel", ("liger-kernel",), "pip install liger-kernel")
+_LIGER = Package(
+    "liger_kernel",
+    ("liger-kernel",),
+    "pip install liger-kernel",
+    # up to 0.8.3 the statistics are kept for the backward in the dtype of x
+    "0.6.5, 0.7.0, 0.8.0, 0.8.1, 0.8.2, 0.8.3, 0.8.4, 0.8.5",
+)
 
 
 @peer(
@@ -39,7 +53,13 @@ def liger(x: Tensor, dims: int, weight: Tensor, bias: Tensor, eps: float) -> Ten
     return y.view(x.shape)
 
 
-_QUACK = Package("quack", ("quack-kernels",), "pip install -U quack-kernels")
+_QUACK = Package(
+    "quack",
+    ("quack-kernels",),
+    "pip install -U quack-kernels",
+    # layernorm_bwd came with 0.6.2
+    "0.4.1, 0.5.0, 0.5.3, 0.6.0, 0.6.1, 0.6.2, 0.6.3, 0.6.4, 0.6.5",
+)
 
 
 @peer(
@@ -55,7 +75,8 @@ _QUACK = Package("quack", ("quack-kernels",), "pip install -U quack-kernels")
 )
 def quack(x: Tensor, dims: int, weight: Tensor, bias: Param, eps: float) -> Tensor:
     """QuACK: layernorm_fwd and layernorm_bwd, two passes over a row on chip, float32 inside."""
-    kernels = _QUACK.load("quack.rmsnorm", "layernorm_fwd", "layernorm_bwd")
+    backward = ("layernorm_bwd",) if requires_gradient(x, weight, bias) else ()
+    kernels = _QUACK.load("quack.rmsnorm", "layernorm_fwd", *backward)
     rows = x.reshape(-1, weight.numel()).contiguous()
     shift = None if bias is None else bias.reshape(-1).contiguous()
     y: Tensor = _QuackBound.apply(  # type: ignore[no-untyped-call]
@@ -94,6 +115,8 @@ _TRANSFORMER_ENGINE = Package(
     "transformer_engine",
     ("transformer-engine",),
     "pip install --no-build-isolation 'transformer-engine[pytorch]'",
+    "2.8.0, 2.9.0, 2.10.0, 2.11.0, 2.12.0, 2.13.0, "
+    "2.14.0, 2.14.1, 2.15.0, 2.16.0, 2.16.1, 2.17.0, 2.17.1, 2.18.0",
 )
 _SM_MARGIN = 0  # multiprocessors left free for other kernels
 _ZERO_CENTRED = False  # whether 1 is added to the weight
@@ -162,7 +185,10 @@ class _TransformerEngineBound(torch.autograd.Function):
 
 
 _FLASH_ATTENTION = Package(
-    "flash_attn", ("flash-attn",), "pip install flash-attn --no-build-isolation"
+    "flash_attn",
+    ("flash-attn",),
+    "pip install flash-attn --no-build-isolation",
+    "2.7.3, 2.7.4, 2.7.4.post1, 2.8.0, 2.8.0.post2, 2.8.1, 2.8.2, 2.8.3, 2.8.3.post1, 2.8.3.post2",
 )
 
 
@@ -189,6 +215,7 @@ _APEX = Package(
     "apex",  # a different package has this name on PyPI; it has no apex.normalization
     ("apex",),
     "build it with its CUDA extensions, as described at https://github.com/NVIDIA/apex",
+    "0.1",  # of every revision; those tagged 25.09 and of 2026-07-08 (6424da3) were read
 )
 
 

@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,6 +31,9 @@ from implementations.contract import (
 CUDA = frozenset({"cuda"})
 ALL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
+ANY_VERSION = "LNB_ANY_PEER_VERSION"
+"""Environment variable: if set, packages are called whose source was not read in their version."""
+
 PeerFunction = Callable[..., Tensor]
 """Returns y for x, the number of normalised axes, weight, bias and eps."""
 
@@ -44,6 +48,8 @@ class Package:
     """Its name on PyPI, followed by the packages whose versions affect its results too."""
     install: str
     """How to install it: a command if there is one, else a sentence."""
+    read: str = ""
+    """Versions whose source was read, after commas; if empty, every version is called."""
 
     @property
     def is_installed(self) -> bool:
@@ -54,7 +60,8 @@ class Package:
         """Import ``module``, or the package itself, and check that it has all of ``names``.
 
         Raises:
-            UnsupportedError: the module or a name is missing; the message says what to install.
+            UnsupportedError: the module or a name is missing, or the source of this version was
+                not read; the message says what to install or to set.
         """
         path = module or self.module
         try:
@@ -65,12 +72,32 @@ class Package:
             raise UnsupportedError(
                 f"{self.distributions[0]} cannot be imported ({error}): {self.install}"
             ) from error
+        if why := _unread(self):
+            raise UnsupportedError(why)
         missing = [name for name in names if not hasattr(found, name)]
         if missing:
             raise UnsupportedError(
                 f"this {self.distributions[0]} has no {path}.{missing[0]}: {self.install}"
             )
         return found
+
+
+@cache  # reading the metadata takes longer than a small LayerNorm
+def _unread(package: Package) -> str | None:
+    """Return why the installed version is not called; None if it may be."""
+    if not package.read or os.environ.get(ANY_VERSION):
+        return None
+    name = package.distributions[0]
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        installed = "of unknown version"
+    if installed.partition("+")[0] in package.read.split(", "):  # 2.8.3+cu12 too
+        return None
+    return (
+        f"{name} {installed} is installed, but its adapter is written for {package.read}: "
+        f"install one of these, or set {ANY_VERSION}=1 to try this one"
+    )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One family of fused GPU kernels, forward and backward, in Triton. Not yet run on a GPU.
+"""One family of fused GPU kernels, forward and backward, in Triton.
 
 The four ``triton_*`` implementations share everything but how mean and variance are formed.
 :mod:`layout` divides the work among programs, :mod:`launch` starts the kernels on tensors, and

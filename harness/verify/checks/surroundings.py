@@ -258,8 +258,7 @@ def works_on_the_current_stream(call: Call) -> str | None:
     """Work is queued on the current stream, behind what has been queued there before.
 
     The stream is kept busy, and only then gets its inputs. A kernel that is launched on another
-    stream, such as the default one, does not wait, and reads what the inputs held before. Not yet
-    run on a GPU.
+    stream, such as the default one, does not wait, and reads what the inputs held before.
     """
     if call.case.device != "cuda":
         return None

@@ -28,6 +28,7 @@ CACHES = (
     openvino._runtime,
     openvino._request,
     gpu._loaded,
+    peer._unread,
 )
 
 
@@ -264,14 +265,16 @@ STAND_INS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-Put = Callable[[str], dict[str, ModuleType]]
+Put = Callable[..., dict[str, ModuleType]]
 
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, on_cuda: None) -> Put:
-    """Return a function that puts the stand-in of a package in its place."""
+    """Return a function that puts the stand-in of a package in its place, as some version of it."""
 
-    def put(name: str) -> dict[str, ModuleType]:
+    def put(name: str, version: str | None = None) -> dict[str, ModuleType]:
+        found = version or package_of(find(name)).read.split(", ")[-1]
+        monkeypatch.setattr(peer, "version", lambda distribution: found)
         places: dict[str, ModuleType] = {}
         for place, content in STAND_INS[name].items():
             for path in accumulate(place.split("."), lambda folder, name: f"{folder}.{name}"):
@@ -323,3 +326,36 @@ def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
     x, *parameters = tensors((4, 30))
     with pytest.raises(UnsupportedError, match=why):
         find(name)(x, (30,), *(parameter.to(dtype) for parameter in parameters[:given]))
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_a_version_whose_source_was_not_read_is_refused_but_can_be_tried(
+    name: str, stand_in: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = package_of(find(name))
+    x, weight, bias = tensors()
+    stand_in(name, "99.1")
+    with pytest.raises(UnsupportedError) as caught:
+        find(name)(x, (32,), weight, bias)
+    told = str(caught.value)
+    assert told.startswith(f"{package.distributions[0]} 99.1 is installed")
+    assert package.read in told
+    peer._unread.cache_clear()
+    monkeypatch.setenv(peer.ANY_VERSION, "1")
+    assert find(name)(x, (32,), weight, bias).shape == x.shape
+    monkeypatch.delenv(peer.ANY_VERSION)
+    for version in package.read.split(", "):
+        peer._unread.cache_clear()
+        stand_in(name, f"{version}+cu12")  # a build of it
+        assert find(name)(x, (32,), weight, bias).shape == x.shape
+
+
+def test_a_package_without_a_backward_still_has_its_forward(stand_in: Put) -> None:
+    del stand_in("quack")["quack.rmsnorm"].layernorm_bwd
+    x, weight, bias = tensors()
+    quack = find("quack")
+    assert quack(x, (32,), weight, bias).shape == x.shape
+    with torch.no_grad():
+        assert quack(x.requires_grad_(), (32,), weight, bias).shape == x.shape
+    with pytest.raises(UnsupportedError, match=r"has no quack.rmsnorm.layernorm_bwd"):
+        quack(x, (32,), weight, bias)
