@@ -67,6 +67,8 @@ class CpuDevice:
     """The CPU. Every device has these methods."""
 
     kind = "cpu"
+    empty_s = 0.0
+    """Seconds in each reading that are not of its calls; here they are subtracted."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -95,8 +97,9 @@ class CpuDevice:
         sizes = [_bytes_of(text) for path in _CACHES.glob("index*/size") if (text := _text(path))]
         return max(sizes, default=_UNKNOWN_CACHE_BYTES)
 
+    @cached_property
     def resolution_s(self) -> float:
-        """Return the smallest difference that the clock shows, measured once."""
+        """The smallest difference that the clock shows."""
         clock = thread_time_ns if self.clock is Clock.THREAD_CPU else perf_counter_ns
         return _step_ns(clock) / 1e9
 
@@ -129,8 +132,10 @@ class CpuDevice:
             process_s=(process_end - process_start - self._process_cost_ns) / 1e9,
         )
 
-    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
-        """Return a replay of a call without the host's part; None if it cannot be recorded."""
+    def replayed(
+        self, prepare: Callable[[], Callable[[], object]], calls: int
+    ) -> Callable[[], object] | None:
+        """Return a replay of ``calls`` calls without the host's part; None if it cannot record."""
         return None
 
     def condition(self) -> DeviceState:
@@ -213,7 +218,7 @@ _MOST_BLOCK_S = 50e-3  # trade-off: a launch queue is full long before
 _MOST_DRY = 3  # trade-off: after so many blocks in a row that were too short, blocking ends
 _LATE_RATIO = 3  # trade-off: waiting for an idle device varies; waiting for other streams is longer
 _MOST_TRIES = 3  # trade-off: interruptions of the host, which rarely come three times in a row
-_SPINS = 1_000_000  # cycles, some 0.5 ms: far above the time to launch a kernel
+_SPINS = 200_000  # cycles, some 0.1 ms: above the time to record two events and launch a kernel
 _WAKING_S = 0.2  # trade-off: an idle GPU needs time to raise its clocks
 _PAIRS = 101  # trade-off: event pairs to compare
 _PAIR_SPINS = 64  # cycles, some 30 ns: how much longer each pair of events is apart
@@ -301,13 +306,25 @@ class CudaDevice:
         """Return the size of the device's L2 cache."""
         return int(torch.cuda.get_device_properties().L2_cache_size)
 
+    @cached_property
     def resolution_s(self) -> float:
-        """Return the smallest difference between the times of two event pairs, to the nanosecond.
+        """The smallest difference between the times of two event pairs, to the nanosecond.
 
         Each pair surrounds a spin that is slightly longer than the last, so that the true times
         differ by less than a step of the clock.
         """
-        return self._step_s
+        spins = (number * _PAIR_SPINS for number in range(_PAIRS))
+        times = sorted({round(_spun_s(cycles) * 1e9) for cycles in spins})
+        steps = (later - earlier for earlier, later in pairwise(times))
+        return min(steps, default=times[0]) / 1e9
+
+    @cached_property
+    def empty_s(self) -> float:
+        """Seconds between two events around nothing.
+
+        They are in each reading and not subtracted, since work may hide an unknown part of them.
+        """
+        return median(_spun_s(0) for _ in range(_PAIRS))
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -353,10 +370,13 @@ class CudaDevice:
             max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
         )
 
-    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
-        """Record a call as a CUDA graph, in its own memory pool, and return its replay.
+    def replayed(
+        self, prepare: Callable[[], Callable[[], object]], calls: int
+    ) -> Callable[[], object] | None:
+        """Record calls in a row as one CUDA graph, in its own memory pool, and return its replay.
 
         The call is prepared on the recording stream, since a backward runs where its forward ran.
+        A result is freed before the next call, as in :meth:`time`, so the pool holds one at a time.
         """
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
@@ -369,6 +389,8 @@ class CudaDevice:
                 call()
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=side):
+                    for _ in range(calls - 1):
+                        call()
                     result = call()
             except RuntimeError:  # the call cannot be recorded: it waits for a result, for example
                 _give_up(pool)
@@ -433,15 +455,9 @@ class CudaDevice:
         return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
 
     def _measured_hz(self) -> float:
-        """Return the cycles per second of a spin behind another one, which hides its launch."""
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        spin(_SPINS)
-        before.record()
-        spin(_SPINS)
-        after.record()
-        after.synchronize()
-        self._learn_hz(_SPINS, _between_s(before, after))
-        assert self._cycles_hz is not None, "a spin of a million cycles took no time"
+        """Return the cycles per second of a spin."""
+        self._learn_hz(_SPINS, _spun_s(_SPINS))
+        assert self._cycles_hz is not None, "a spin took no time"
         return self._cycles_hz
 
     def _learn_hz(self, cycles: int, took_s: float) -> None:
@@ -463,19 +479,17 @@ class CudaDevice:
             times.append(perf_counter() - done)
         return _LATE_RATIO * median(times)
 
-    @cached_property
-    def _step_s(self) -> float:
-        shown = set()
-        for number in range(_PAIRS):
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            spin(number * _PAIR_SPINS)
-            after.record()
-            after.synchronize()
-            shown.add(round(_between_s(before, after) * 1e9))
-        times = sorted(shown)
-        steps = (later - earlier for earlier, later in pairwise(times))
-        return min(steps, default=times[0]) / 1e9
+
+def _spun_s(cycles: int) -> float:
+    """Return the seconds between events around a spin, or around nothing."""
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    spin(_SPINS)  # hides how long issuing the others takes
+    before.record()
+    if cycles:
+        spin(cycles)
+    after.record()
+    after.synchronize()
+    return _between_s(before, after)
 
 
 def _give_up(pool: tuple[int, int]) -> None:

@@ -137,11 +137,21 @@ def _gpus() -> tuple[str, tuple[Gpu, ...]]:
         handles = [
             pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
-        return f"driver {pynvml.nvmlSystemGetDriverVersion()}", tuple(map(_gpu, handles))
+        is_sliced = any(map(_is_sliced, handles))
+        gpus = _gpus_of_torch() if is_sliced else tuple(map(_gpu, handles))
+        return f"driver {pynvml.nvmlSystemGetDriverVersion()}", gpus
     except pynvml.NVMLError as error:  # a slice of a GPU may be denied some queries
         return f"NVML unavailable: {error}", _gpus_of_torch()
     finally:
         pynvml.nvmlShutdown()
+
+
+def _is_sliced(handle: object) -> bool:
+    """Whether a GPU is divided (MIG): CUDA then shows one slice, and NVML the whole."""
+    try:
+        return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
+    except pynvml.NVMLError:  # most cards have no slices
+        return False
 
 
 def _gpus_of_torch() -> tuple[Gpu, ...]:

@@ -372,7 +372,12 @@ class Sampling:
         else:
             latency = replace(latency, before=before, after=after)
             warnings = warnings_of(
-                latency, budget, wall_s, stepped=self._stepped, left_over=self._left_over
+                latency,
+                budget,
+                wall_s,
+                stepped=self._stepped,
+                left_over=self._left_over,
+                empty_s=device.empty_s,
             )
         spent_s = self._sampling_s, self._warming_s
         return Sampled(latency, warnings, *spent_s, self._placed, self._subject)
@@ -489,7 +494,7 @@ class Sampling:
             process_of_epoch=(0,) * self._epochs,
             minor_faults_ratio=self._faults / max(self._calls, 1),
             compile_s=None,
-            resolution_s=self.device.resolution_s(),
+            resolution_s=self.device.resolution_s,
             warm_up_calls=self._warm_up_calls,
             launch_s=median(launches) if launches else None,
             others_ratio=self._subject.others_ratio(),

@@ -479,7 +479,8 @@ class Fleet:
             return [None]
         count, visible = self.info.device_counts[kind], os.environ.get("CUDA_VISIBLE_DEVICES")
         names = visible.split(",") if visible else [str(index) for index in range(count)]
-        return [*usable_gpus(names, self.info.environment)]
+        # CUDA shows fewer where a name is none of a GPU's, and one slice of a GPU (MIG) at most
+        return [*usable_gpus(names[:count], self.info.environment)]
 
     def _workers_of(self, device: str | None, processes: int) -> list[WorkerProcess]:
         own = [worker for worker in self._workers if worker.cuda_device == device][:processes]
