@@ -74,7 +74,6 @@ class CpuDevice:
         self.threads = threads
         self.clock = Clock.THREAD_CPU if threads == 1 else Clock.WALL
         self._thread_cost_ns, self._process_cost_ns = _clock_costs_ns()
-        self._flood: torch.Tensor | None = None
 
     def wake(self) -> None:
         """Bring an idle device to its working speed: the calls of the warm-up raise the clocks."""
@@ -107,11 +106,8 @@ class CpuDevice:
         """Wait until all issued work is done."""
 
     def evict(self) -> None:
-        """Overwrite the caches, so that the next call finds nothing in them."""
-        if self._flood is None:
-            # 2.5 times the cache, since its replacement is not exactly least-recently-used
-            self._flood = torch.zeros(self.cache_bytes() * 5 // 2, dtype=torch.uint8)
-        self._flood.add_(1)
+        """Empty the caches, so that the next call finds nothing in them."""
+        raise NotImplementedError("on a CPU, cold calls take other inputs in turn")
 
     def time(self, call: Callable[[], object], calls: int) -> Reading:
         """Time ``calls`` calls in a row."""
@@ -278,8 +274,7 @@ class CudaDevice:
     def __init__(self) -> None:
         self._flood: torch.Tensor | None = None
         self._is_flooded = False
-        self._is_watched = False
-        self._cycles_hz: float | None = None
+        self._cycles_hz = 0.0  # not measured yet
         # weak: a call keeps its inputs alive, so it must not be kept here
         self._paces: WeakKeyDictionary[Callable[[], object], _Pace] = WeakKeyDictionary()
 
@@ -350,14 +345,7 @@ class CudaDevice:
         if pace is None:
             pace = self._paces[call] = self._pace_of(call)
         block_s = pace.block_for(calls)
-        flooded, late_s = self._is_flooded, self._late_limit_s
-        run = self._run(call, calls, block_s)
-        for _ in range(1, _MOST_TRIES):
-            if pace.escapes or run.late_s <= late_s:
-                break
-            if flooded:
-                self.evict()
-            run = self._run(call, calls, block_s)
+        run = self._run_in_time(call, calls, block_s, 1 if pace.escapes else _MOST_TRIES)
         self._is_flooded = False
         if run.is_dry and block_s:
             pace.dry += 1
@@ -365,7 +353,7 @@ class CudaDevice:
         elif block_s:
             pace.dry = 0
             pace.block_s = _BLOCK_RATIO * run.issue_s / calls
-        escaped = pace.escapes or run.late_s > late_s
+        escaped = pace.escapes or run.late_s > self._late_limit_s
         return Reading(
             max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
         )
@@ -405,16 +393,44 @@ class CudaDevice:
         return replay
 
     def condition(self) -> DeviceState:
-        if not self._is_watched:
-            keep_open(self)
-            self._is_watched = True
-        uuid = getattr(torch.cuda.get_device_properties(), "uuid", None)  # not in every torch
-        return read_condition(None if uuid is None else str(uuid))
+        return DeviceState() if self._in_nvml is None else _condition(self._in_nvml)
+
+    @cached_property
+    def _in_nvml(self) -> Any:
+        """NVML's handle of this GPU; None without NVML, and for a slice of a GPU (MIG).
+
+        An index would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
+        """
+        try:
+            pynvml.nvmlInit()  # stays open, so that a reading does not initialise it
+        except pynvml.NVMLError:
+            return None
+        weakref.finalize(self, pynvml.nvmlShutdown)
+        uuid = str(getattr(torch.cuda.get_device_properties(), "uuid", ""))  # not in every torch
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        except pynvml.NVMLError:  # a slice has another kind of UUID
+            return None
+
+    def _run_in_time(
+        self, call: Callable[[], object], calls: int, block_s: float, tries: int
+    ) -> _Run:
+        """Run the calls, again if the wait for their end is late: the host may be interrupted."""
+        run = self._run(call, calls, block_s)
+        for _ in range(1, tries):
+            if run.late_s <= self._late_limit_s:
+                break
+            if self._is_flooded:
+                self.evict()
+            run = self._run(call, calls, block_s)
+        return run
 
     def _run(self, call: Callable[[], object], calls: int, block_s: float) -> _Run:
         repeats = range(calls)
         asleep, before, after = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-        cycles = round(block_s * (self._cycles_hz or self._measured_hz())) if block_s else 0
+        if block_s and not self._cycles_hz:
+            self._learn_hz(_SPINS, _spun_s(_SPINS))
+        cycles = round(block_s * self._cycles_hz)
         asleep.record()
         if cycles:
             spin(cycles)
@@ -444,26 +460,17 @@ class CudaDevice:
 
     def _pace_of(self, call: Callable[[], object]) -> _Pace:
         """Measure how a call is issued, by making it on an idle device without a block."""
-        flooded, late_s = self._is_flooded, self._late_limit_s
         torch.cuda.synchronize()
-        runs = [self._run(call, 1, 0.0)]
-        while runs[-1].late_s > late_s and len(runs) < _MOST_TRIES:
-            runs.append(self._run(call, 1, 0.0))
-        if flooded:  # that call has filled the cache again
+        run = self._run_in_time(call, 1, 0.0, _MOST_TRIES)
+        if self._is_flooded:  # that call has filled the cache again
             self.evict()
-        block_s = _BLOCK_RATIO * min(run.issue_s for run in runs)
-        return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
-
-    def _measured_hz(self) -> float:
-        """Return the cycles per second of a spin."""
-        self._learn_hz(_SPINS, _spun_s(_SPINS))
-        assert self._cycles_hz is not None, "a spin took no time"
-        return self._cycles_hz
+        escapes = run.late_s > self._late_limit_s
+        return _Pace(_BLOCK_RATIO * run.issue_s, dry=0, escapes=escapes)
 
     def _learn_hz(self, cycles: int, took_s: float) -> None:
         """Keep the highest rate: clocks rise with work, and overheads only lower the rate."""
         if took_s > 0:
-            self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
+            self._cycles_hz = max(self._cycles_hz, cycles / took_s)
 
     @cached_property
     def _late_limit_s(self) -> float:
@@ -508,38 +515,9 @@ def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
     return float(before.elapsed_time(after)) / 1e3  # it gives milliseconds
 
 
-def read_condition(uuid: str | None) -> DeviceState:
-    """Read the condition of one GPU; what cannot be read is None, and all of it without NVML.
-
-    Args:
-        uuid: of the GPU, with or without NVML's prefix "GPU-"; None where it is unknown. An index
-            would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
-    """
-    if uuid is None:
-        return DeviceState()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return DeviceState()
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        return _condition(handle)
-    except pynvml.NVMLError:  # no such GPU: a slice of a GPU (MIG) has another kind of UUID
-        return DeviceState()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def keep_open(owner: object) -> None:
-    """Keep NVML open as long as ``owner`` lives, so that a reading does not initialise it."""
-    try:
-        pynvml.nvmlInit()  # NVML counts: later initialisations and shutdowns then cost nothing
-    except pynvml.NVMLError:
-        return
-    weakref.finalize(owner, pynvml.nvmlShutdown)
-
-
 def _condition(handle: object) -> DeviceState:
+    """Read the condition of one GPU by NVML; what cannot be read is None."""
+
     def ask(*names: str, of: tuple[object, ...] = ()) -> Any:
         """Return the answer of the first function that binding, driver and GPU support."""
         for name in names:
