@@ -74,10 +74,6 @@ class TimedCall:
     prepare: Callable[[Sequence[Tensor]], Callable[[], object]]
 
 
-class Stepped(Exception):  # noqa: N818 - a finding about the clock, not a failure
-    """The clock did not move forward during a sample."""
-
-
 class _Rotating:
     """Calls on one copy of the inputs after the other; it holds the results of one turn.
 
@@ -216,17 +212,13 @@ class Sampler:
         self.calls = max(1, round(SAMPLE_S / self.best_s))
         return made
 
-    def sample(self) -> float:
-        """Take one sample; return the wall seconds it took.
-
-        Raises:
-            Stepped: the clock did not move forward.
-        """
+    def sample(self) -> float | None:
+        """Take one sample; return its wall seconds, None if the clock did not move forward."""
         if self._flushes:
             self._device.evict()
         reading = self._device.time(self._call, self.calls)
         if reading.wall_s <= 0 or (reading.cpu_s is not None and reading.cpu_s <= 0):
-            raise Stepped
+            return None
         self.pending.append(reading)
         return reading.wall_s
 
@@ -442,10 +434,9 @@ class Sampling:
                     arm.call()
             for arm in self.random.choice(self._orders):
                 faults_before = _minor_faults()
-                try:
-                    self._sampling_s += arm.sample()
-                except Stepped:
-                    self._stepped += 1
+                sample_s = arm.sample()
+                self._stepped += sample_s is None
+                self._sampling_s += sample_s or 0.0
                 if arm is subject:
                     self._faults += _minor_faults() - faults_before
                     self._calls += arm.calls

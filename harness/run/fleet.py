@@ -501,8 +501,7 @@ def usable_gpus(names: Sequence[str], environment: Environment) -> list[str]:
         names: of the GPUs, for CUDA_VISIBLE_DEVICES.
         environment: of the machine, which describes its GPUs.
     """
-    models = {(gpu.name, gpu.memory_bytes, gpu.power_limit_w) for gpu in environment.gpus}
-    return list(names if len(models) <= 1 else names[:1])
+    return list(names if len({*environment.gpus}) <= 1 else names[:1])
 
 
 # --- one case in several processes -------------------------------------------------------------
