@@ -80,6 +80,8 @@ class FakeDevice:
     """Names and the inputs that were bound for them, in order."""
     called: list[tuple[str, int]] = field(default_factory=list)
     """Calls in order: name and the index in ``prepared`` of the inputs."""
+    recorded: set[int] = field(default_factory=set)
+    """How many calls its replays have."""
     placements: int = 0
     """How often inputs were bound for the subject."""
     _now_s: float = 0.0
@@ -132,6 +134,7 @@ class FakeDevice:
     ) -> Callable[[], object]:
         """Return the calls, whose name in ``sampled`` is then "replayed subject" and so on."""
         call = prepare()
+        self.recorded.add(calls)
 
         def replay() -> object:
             with patch.object(self, "_prefix", "replayed "):
