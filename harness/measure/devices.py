@@ -67,12 +67,13 @@ class CpuDevice:
     """The CPU. Every device has these methods."""
 
     kind = "cpu"
+    empty_s = 0.0
+    """Seconds in each reading that are not of its calls; here they are subtracted."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self.clock = Clock.THREAD_CPU if threads == 1 else Clock.WALL
         self._thread_cost_ns, self._process_cost_ns = _clock_costs_ns()
-        self._flood: torch.Tensor | None = None
 
     def wake(self) -> None:
         """Bring an idle device to its working speed: the calls of the warm-up raise the clocks."""
@@ -95,8 +96,9 @@ class CpuDevice:
         sizes = [_bytes_of(text) for path in _CACHES.glob("index*/size") if (text := _text(path))]
         return max(sizes, default=_UNKNOWN_CACHE_BYTES)
 
+    @cached_property
     def resolution_s(self) -> float:
-        """Return the smallest difference that the clock shows, measured once."""
+        """The smallest difference that the clock shows."""
         clock = thread_time_ns if self.clock is Clock.THREAD_CPU else perf_counter_ns
         return _step_ns(clock) / 1e9
 
@@ -104,11 +106,8 @@ class CpuDevice:
         """Wait until all issued work is done."""
 
     def evict(self) -> None:
-        """Overwrite the caches, so that the next call finds nothing in them."""
-        if self._flood is None:
-            # 2.5 times the cache, since its replacement is not exactly least-recently-used
-            self._flood = torch.zeros(self.cache_bytes() * 5 // 2, dtype=torch.uint8)
-        self._flood.add_(1)
+        """Empty the caches, so that the next call finds nothing in them."""
+        raise NotImplementedError("on a CPU, cold calls take other inputs in turn")
 
     def time(self, call: Callable[[], object], calls: int) -> Reading:
         """Time ``calls`` calls in a row."""
@@ -129,8 +128,10 @@ class CpuDevice:
             process_s=(process_end - process_start - self._process_cost_ns) / 1e9,
         )
 
-    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
-        """Return a replay of a call without the host's part; None if it cannot be recorded."""
+    def replayed(
+        self, prepare: Callable[[], Callable[[], object]], calls: int
+    ) -> Callable[[], object] | None:
+        """Return a replay of ``calls`` calls without the host's part; None if it cannot record."""
         return None
 
     def condition(self) -> DeviceState:
@@ -213,7 +214,7 @@ _MOST_BLOCK_S = 50e-3  # trade-off: a launch queue is full long before
 _MOST_DRY = 3  # trade-off: after so many blocks in a row that were too short, blocking ends
 _LATE_RATIO = 3  # trade-off: waiting for an idle device varies; waiting for other streams is longer
 _MOST_TRIES = 3  # trade-off: interruptions of the host, which rarely come three times in a row
-_SPINS = 1_000_000  # cycles, some 0.5 ms: far above the time to launch a kernel
+_SPINS = 200_000  # cycles, some 0.1 ms: above the time to record two events and launch a kernel
 _WAKING_S = 0.2  # trade-off: an idle GPU needs time to raise its clocks
 _PAIRS = 101  # trade-off: event pairs to compare
 _PAIR_SPINS = 64  # cycles, some 30 ns: how much longer each pair of events is apart
@@ -273,8 +274,7 @@ class CudaDevice:
     def __init__(self) -> None:
         self._flood: torch.Tensor | None = None
         self._is_flooded = False
-        self._is_watched = False
-        self._cycles_hz: float | None = None
+        self._cycles_hz = 0.0  # not measured yet
         # weak: a call keeps its inputs alive, so it must not be kept here
         self._paces: WeakKeyDictionary[Callable[[], object], _Pace] = WeakKeyDictionary()
 
@@ -301,13 +301,25 @@ class CudaDevice:
         """Return the size of the device's L2 cache."""
         return int(torch.cuda.get_device_properties().L2_cache_size)
 
+    @cached_property
     def resolution_s(self) -> float:
-        """Return the smallest difference between the times of two event pairs, to the nanosecond.
+        """The smallest difference between the times of two event pairs, to the nanosecond.
 
         Each pair surrounds a spin that is slightly longer than the last, so that the true times
         differ by less than a step of the clock.
         """
-        return self._step_s
+        spins = (number * _PAIR_SPINS for number in range(_PAIRS))
+        times = sorted({round(_spun_s(cycles) * 1e9) for cycles in spins})
+        steps = (later - earlier for earlier, later in pairwise(times))
+        return min(steps, default=times[0]) / 1e9
+
+    @cached_property
+    def empty_s(self) -> float:
+        """Seconds between two events around nothing.
+
+        They are in each reading and not subtracted, since work may hide an unknown part of them.
+        """
+        return median(_spun_s(0) for _ in range(_PAIRS))
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -333,14 +345,7 @@ class CudaDevice:
         if pace is None:
             pace = self._paces[call] = self._pace_of(call)
         block_s = pace.block_for(calls)
-        flooded, late_s = self._is_flooded, self._late_limit_s
-        run = self._run(call, calls, block_s)
-        for _ in range(1, _MOST_TRIES):
-            if pace.escapes or run.late_s <= late_s:
-                break
-            if flooded:
-                self.evict()
-            run = self._run(call, calls, block_s)
+        run = self._run_in_time(call, calls, block_s, 1 if pace.escapes else _MOST_TRIES)
         self._is_flooded = False
         if run.is_dry and block_s:
             pace.dry += 1
@@ -348,15 +353,18 @@ class CudaDevice:
         elif block_s:
             pace.dry = 0
             pace.block_s = _BLOCK_RATIO * run.issue_s / calls
-        escaped = pace.escapes or run.late_s > late_s
+        escaped = pace.escapes or run.late_s > self._late_limit_s
         return Reading(
             max(run.events_s, run.host_s) if escaped else run.events_s, None, run.launch_s
         )
 
-    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object] | None:
-        """Record a call as a CUDA graph, in its own memory pool, and return its replay.
+    def replayed(
+        self, prepare: Callable[[], Callable[[], object]], calls: int
+    ) -> Callable[[], object] | None:
+        """Record calls in a row as one CUDA graph, in its own memory pool, and return its replay.
 
         The call is prepared on the recording stream, since a backward runs where its forward ran.
+        A result is freed before the next call, as in :meth:`time`, so the pool holds one at a time.
         """
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
@@ -369,6 +377,8 @@ class CudaDevice:
                 call()
             try:
                 with torch.cuda.graph(graph, pool=pool, stream=side):
+                    for _ in range(calls - 1):
+                        call()
                     result = call()
             except RuntimeError:  # the call cannot be recorded: it waits for a result, for example
                 _give_up(pool)
@@ -383,16 +393,44 @@ class CudaDevice:
         return replay
 
     def condition(self) -> DeviceState:
-        if not self._is_watched:
-            keep_open(self)
-            self._is_watched = True
-        uuid = getattr(torch.cuda.get_device_properties(), "uuid", None)  # not in every torch
-        return read_condition(None if uuid is None else str(uuid))
+        return DeviceState() if self._in_nvml is None else _condition(self._in_nvml)
+
+    @cached_property
+    def _in_nvml(self) -> Any:
+        """NVML's handle of this GPU; None without NVML, and for a slice of a GPU (MIG).
+
+        An index would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
+        """
+        try:
+            pynvml.nvmlInit()  # stays open, so that a reading does not initialise it
+        except pynvml.NVMLError:
+            return None
+        weakref.finalize(self, pynvml.nvmlShutdown)
+        uuid = str(getattr(torch.cuda.get_device_properties(), "uuid", ""))  # not in every torch
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
+        except pynvml.NVMLError:  # a slice has another kind of UUID
+            return None
+
+    def _run_in_time(
+        self, call: Callable[[], object], calls: int, block_s: float, tries: int
+    ) -> _Run:
+        """Run the calls, again if the wait for their end is late: the host may be interrupted."""
+        run = self._run(call, calls, block_s)
+        for _ in range(1, tries):
+            if run.late_s <= self._late_limit_s:
+                break
+            if self._is_flooded:
+                self.evict()
+            run = self._run(call, calls, block_s)
+        return run
 
     def _run(self, call: Callable[[], object], calls: int, block_s: float) -> _Run:
         repeats = range(calls)
         asleep, before, after = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-        cycles = round(block_s * (self._cycles_hz or self._measured_hz())) if block_s else 0
+        if block_s and not self._cycles_hz:
+            self._learn_hz(_SPINS, _spun_s(_SPINS))
+        cycles = round(block_s * self._cycles_hz)
         asleep.record()
         if cycles:
             spin(cycles)
@@ -422,32 +460,17 @@ class CudaDevice:
 
     def _pace_of(self, call: Callable[[], object]) -> _Pace:
         """Measure how a call is issued, by making it on an idle device without a block."""
-        flooded, late_s = self._is_flooded, self._late_limit_s
         torch.cuda.synchronize()
-        runs = [self._run(call, 1, 0.0)]
-        while runs[-1].late_s > late_s and len(runs) < _MOST_TRIES:
-            runs.append(self._run(call, 1, 0.0))
-        if flooded:  # that call has filled the cache again
+        run = self._run_in_time(call, 1, 0.0, _MOST_TRIES)
+        if self._is_flooded:  # that call has filled the cache again
             self.evict()
-        block_s = _BLOCK_RATIO * min(run.issue_s for run in runs)
-        return _Pace(block_s, dry=0, escapes=runs[-1].late_s > late_s)
-
-    def _measured_hz(self) -> float:
-        """Return the cycles per second of a spin behind another one, which hides its launch."""
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        spin(_SPINS)
-        before.record()
-        spin(_SPINS)
-        after.record()
-        after.synchronize()
-        self._learn_hz(_SPINS, _between_s(before, after))
-        assert self._cycles_hz is not None, "a spin of a million cycles took no time"
-        return self._cycles_hz
+        escapes = run.late_s > self._late_limit_s
+        return _Pace(_BLOCK_RATIO * run.issue_s, dry=0, escapes=escapes)
 
     def _learn_hz(self, cycles: int, took_s: float) -> None:
         """Keep the highest rate: clocks rise with work, and overheads only lower the rate."""
         if took_s > 0:
-            self._cycles_hz = max(self._cycles_hz or 0.0, cycles / took_s)
+            self._cycles_hz = max(self._cycles_hz, cycles / took_s)
 
     @cached_property
     def _late_limit_s(self) -> float:
@@ -463,19 +486,17 @@ class CudaDevice:
             times.append(perf_counter() - done)
         return _LATE_RATIO * median(times)
 
-    @cached_property
-    def _step_s(self) -> float:
-        shown = set()
-        for number in range(_PAIRS):
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            spin(number * _PAIR_SPINS)
-            after.record()
-            after.synchronize()
-            shown.add(round(_between_s(before, after) * 1e9))
-        times = sorted(shown)
-        steps = (later - earlier for earlier, later in pairwise(times))
-        return min(steps, default=times[0]) / 1e9
+
+def _spun_s(cycles: int) -> float:
+    """Return the seconds between events around a spin, or around nothing."""
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    spin(_SPINS)  # hides how long issuing the others takes
+    before.record()
+    if cycles:
+        spin(cycles)
+    after.record()
+    after.synchronize()
+    return _between_s(before, after)
 
 
 def _give_up(pool: tuple[int, int]) -> None:
@@ -494,38 +515,9 @@ def _between_s(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
     return float(before.elapsed_time(after)) / 1e3  # it gives milliseconds
 
 
-def read_condition(uuid: str | None) -> DeviceState:
-    """Read the condition of one GPU; what cannot be read is None, and all of it without NVML.
-
-    Args:
-        uuid: of the GPU, with or without NVML's prefix "GPU-"; None where it is unknown. An index
-            would be ambiguous: NVML counts all GPUs, but CUDA only the visible ones.
-    """
-    if uuid is None:
-        return DeviceState()
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return DeviceState()
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        return _condition(handle)
-    except pynvml.NVMLError:  # no such GPU: a slice of a GPU (MIG) has another kind of UUID
-        return DeviceState()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def keep_open(owner: object) -> None:
-    """Keep NVML open as long as ``owner`` lives, so that a reading does not initialise it."""
-    try:
-        pynvml.nvmlInit()  # NVML counts: later initialisations and shutdowns then cost nothing
-    except pynvml.NVMLError:
-        return
-    weakref.finalize(owner, pynvml.nvmlShutdown)
-
-
 def _condition(handle: object) -> DeviceState:
+    """Read the condition of one GPU by NVML; what cannot be read is None."""
+
     def ask(*names: str, of: tuple[object, ...] = ()) -> Any:
         """Return the answer of the first function that binding, driver and GPU support."""
         for name in names:

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def read_environment() -> Environment:
         memory_bytes=_memory_bytes(),
         platform=f"{platform.platform()} {''.join(platform.libc_ver())}".strip(),
         python=platform.python_version(),
-        packages=tuple((name, version) for name in _packages() if (version := _version(name))),
+        packages=tuple(_packages()),
         compiler=_compiler_version(),
         gpus=gpus,
         nvml=nvml,
@@ -82,12 +83,10 @@ def _compiler_version() -> str | None:
 
 
 def _cpu_model() -> str:
-    try:
+    with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor() or platform.machine())
+        return next(line.partition(":")[2] for line in lines if line[:10] == "model name").strip()
+    return platform.processor() or platform.machine()
 
 
 def _memory_bytes() -> int | None:
@@ -97,18 +96,14 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _packages() -> Iterable[str]:
+def _packages() -> Iterator[tuple[str, str]]:
+    """Yield the packages that a number may depend on, each with its version."""
     from implementations.peers import PACKAGES
 
     peers = (name for peer in PACKAGES for name in peer.distributions)
-    return dict.fromkeys(("torch", "numpy", "triton", *peers))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    for name in dict.fromkeys(("torch", "numpy", "triton", *peers)):
+        with suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
 
 
 def _git(*arguments: str) -> str | None:
@@ -137,11 +132,20 @@ def _gpus() -> tuple[str, tuple[Gpu, ...]]:
         handles = [
             pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
-        return f"driver {pynvml.nvmlSystemGetDriverVersion()}", tuple(map(_gpu, handles))
+        is_sliced = any(map(_is_sliced, handles))
+        gpus = _gpus_of_torch() if is_sliced else tuple(map(_gpu, handles))
+        return f"driver {pynvml.nvmlSystemGetDriverVersion()}", gpus
     except pynvml.NVMLError as error:  # a slice of a GPU may be denied some queries
         return f"NVML unavailable: {error}", _gpus_of_torch()
     finally:
         pynvml.nvmlShutdown()
+
+
+def _is_sliced(handle: object) -> bool:
+    """Whether a GPU is divided (MIG): CUDA then shows one slice, and NVML the whole."""
+    with suppress(pynvml.NVMLError):  # most cards have no slices
+        return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
+    return False
 
 
 def _gpus_of_torch() -> tuple[Gpu, ...]:
@@ -163,10 +167,9 @@ def _gpus_of_torch() -> tuple[Gpu, ...]:
 
 
 def _gpu(handle: object) -> Gpu:
-    try:
+    limit_w = None
+    with suppress(pynvml.NVMLError):  # not every card has one
         limit_w = pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3  # it gives milliwatts
-    except pynvml.NVMLError:  # not every card has one
-        limit_w = None
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     return Gpu(
         name=pynvml.nvmlDeviceGetName(handle),

@@ -74,10 +74,6 @@ class TimedCall:
     prepare: Callable[[Sequence[Tensor]], Callable[[], object]]
 
 
-class Stepped(Exception):  # noqa: N818 - a finding about the clock, not a failure
-    """The clock did not move forward during a sample."""
-
-
 class _Rotating:
     """Calls on one copy of the inputs after the other; it holds the results of one turn.
 
@@ -216,17 +212,13 @@ class Sampler:
         self.calls = max(1, round(SAMPLE_S / self.best_s))
         return made
 
-    def sample(self) -> float:
-        """Take one sample; return the wall seconds it took.
-
-        Raises:
-            Stepped: the clock did not move forward.
-        """
+    def sample(self) -> float | None:
+        """Take one sample; return its wall seconds, None if the clock did not move forward."""
         if self._flushes:
             self._device.evict()
         reading = self._device.time(self._call, self.calls)
         if reading.wall_s <= 0 or (reading.cpu_s is not None and reading.cpu_s <= 0):
-            raise Stepped
+            return None
         self.pending.append(reading)
         return reading.wall_s
 
@@ -372,7 +364,12 @@ class Sampling:
         else:
             latency = replace(latency, before=before, after=after)
             warnings = warnings_of(
-                latency, budget, wall_s, stepped=self._stepped, left_over=self._left_over
+                latency,
+                budget,
+                wall_s,
+                stepped=self._stepped,
+                left_over=self._left_over,
+                empty_s=device.empty_s,
             )
         spent_s = self._sampling_s, self._warming_s
         return Sampled(latency, warnings, *spent_s, self._placed, self._subject)
@@ -437,10 +434,9 @@ class Sampling:
                     arm.call()
             for arm in self.random.choice(self._orders):
                 faults_before = _minor_faults()
-                try:
-                    self._sampling_s += arm.sample()
-                except Stepped:
-                    self._stepped += 1
+                sample_s = arm.sample()
+                self._stepped += sample_s is None
+                self._sampling_s += sample_s or 0.0
                 if arm is subject:
                     self._faults += _minor_faults() - faults_before
                     self._calls += arm.calls
@@ -489,7 +485,7 @@ class Sampling:
             process_of_epoch=(0,) * self._epochs,
             minor_faults_ratio=self._faults / max(self._calls, 1),
             compile_s=None,
-            resolution_s=self.device.resolution_s(),
+            resolution_s=self.device.resolution_s,
             warm_up_calls=self._warm_up_calls,
             launch_s=median(launches) if launches else None,
             others_ratio=self._subject.others_ratio(),

@@ -21,12 +21,19 @@ _BUSY = 1.05  # trade-off: least ratio of wall to CPU time to warn of
 _STOLEN = 0.02  # trade-off: share of one CPU's time that the hypervisor may take unnoticed
 _CHANGED = 1.05  # trade-off: least change of speed to warn of, if it is also beyond the spread
 _COARSE = 0.01  # trade-off: share of a sample that one step of the clock may be
+_EMPTY = 0.1  # trade-off: share of a sample that the clock's own time may be
 _LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns per call
 _SLOW_GOVERNORS = {"powersave", "conservative"}
 
 
 def warnings_of(
-    latency: Latency, budget: Budget, wall_s: float, *, stepped: int = 0, left_over: float = 0.0
+    latency: Latency,
+    budget: Budget,
+    wall_s: float,
+    *,
+    stepped: int = 0,
+    left_over: float = 0.0,
+    empty_s: float = 0.0,
 ) -> tuple[MeasurementWarning, ...]:
     """Return the warnings about a latency.
 
@@ -36,10 +43,11 @@ def warnings_of(
         wall_s: seconds from the first sample to the last.
         stepped: samples that were dropped because the clock did not move forward in them.
         left_over: CPU time of other threads after some calls, over that of the calls.
+        empty_s: seconds in each sample that are not of its calls.
     """
     found = (
         *_of_samples(latency, budget, left_over),
-        *_of_clock(latency, wall_s, stepped),
+        *_of_clock(latency, wall_s, stepped, empty_s),
         *_of_machine(latency, left_over),
     )
     return tuple(MeasurementWarning(kind=kind, advice=advice) for kind, advice in found)
@@ -111,7 +119,7 @@ def _of_samples(latency: Latency, budget: Budget, left_over: float) -> _Found:
         )
 
 
-def _of_clock(latency: Latency, wall_s: float, stepped: int) -> _Found:
+def _of_clock(latency: Latency, wall_s: float, stepped: int, empty_s: float) -> _Found:
     """Yield what disturbs or limits the clock."""
     before, after = latency.before or DeviceState(), latency.after or DeviceState()
     subject, per_call_s = latency.arms[0], latency.per_call_s.value
@@ -140,6 +148,13 @@ def _of_clock(latency: Latency, wall_s: float, stepped: int) -> _Found:
             f"the clock moves in steps of {seconds_text(step_s)}, "
             f"{percent_text(step_s / sample_s)} of a sample; compare such short calls by "
             "--instructions or in a CUDA graph",
+        )
+    elif empty_s > _EMPTY * sample_s:
+        yield (
+            WarningKind.TIMER_TOO_COARSE,
+            f"the clock shows {seconds_text(empty_s)} where nothing is done, "
+            f"{percent_text(empty_s / sample_s)} of a sample; they are not subtracted and bring "
+            "ratios nearer to 1; measure a larger shape",
         )
     elif latency.clock is not Clock.CUDA_EVENT and per_call_s < 10 * _LOOP_S:
         yield (

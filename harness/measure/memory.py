@@ -36,9 +36,10 @@ from implementations.torch_private import negated_view, profiling_of_all_threads
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # <malloc.h>
 _NEVER = 2**31 - 1
-_LINE_BYTES = {"cpu": 64, "cuda": 512}  # a cache line, and what torch aligns on a GPU
-_LINES = 64  # to choose from: on a CPU, the lines of a page
-_LEAST_PAD_BYTES, _LARGEST_PAD_BYTES = 64, 1 << 21
+# Bytes of a line, lines to choose from, and bytes of the largest pad before them. On a CPU cache
+# lines, those of a page. On a GPU what torch aligns, within 2 MiB: a pad moves little there, since
+# torch's allocator takes each large block, and all small ones, from memory of their own
+_MOVES = {"cpu": (64, 64, 1 << 21), "cuda": (512, 4096, 0)}
 _BEYOND = 2.5  # caches, since replacement is not exactly least-recently-used
 _HOLDERS = 16  # four arms hold inputs, results and saved tensors; half of the memory stays free
 _MOST_COPIES = 4096  # trade-off: bounds the time to copy tiny inputs on a large cache
@@ -83,18 +84,17 @@ def fault_in(size_bytes: int) -> None:
 def relocate(tensor: Tensor, random: Random, *, far: bool = True) -> Tensor:
     """Copy ``tensor`` with its layout to a random line of memory.
 
-    With ``far``, the copy is allocated behind a pad of random size, which is then freed. Without
-    it, hundreds of copies waste no memory on such holes.
+    With ``far``, the copy on a CPU is allocated behind a pad of random size, which is then freed.
+    Without it, hundreds of copies waste no memory on such holes.
     """
     storage = tensor.new_empty(0).set_(tensor.untyped_storage())
     size = tensor.element_size()
-    pad_bytes = random.randrange(_LEAST_PAD_BYTES, _LARGEST_PAD_BYTES) if far else 0
-    pad = torch.empty(pad_bytes, dtype=torch.uint8, device=tensor.device)
-    line_bytes = _LINE_BYTES[tensor.device.type]
+    line_bytes, lines, most_pad_bytes = _MOVES[tensor.device.type]
+    pad = torch.empty(random.randint(0, most_pad_bytes) if far else 0, dtype=torch.uint8)
     line = max(line_bytes // size, 1)
-    buffer = storage.new_empty(storage.numel() + (_LINES + 1) * line)
+    buffer = storage.new_empty(storage.numel() + (lines + 1) * line)
     del pad  # needed only while the buffer was allocated
-    start = -buffer.data_ptr() % line_bytes // size + random.randrange(_LINES) * line
+    start = -buffer.data_ptr() % line_bytes // size + random.randrange(lines) * line
     buffer[start : start + storage.numel()].copy_(storage)
     moved = buffer.as_strided(tensor.size(), tensor.stride(), start + tensor.storage_offset())
     return negated_view(moved) if tensor.is_neg() else moved
@@ -145,8 +145,6 @@ def uncountable(device: str) -> str | None:
     """Return why allocations on a device kind cannot be counted, or None."""
     if device == "cpu" and not torch.profiler.kineto_available():
         return "torch is built without its profiler (Kineto), which counts allocations on the CPU"
-    if device not in {"cpu", "cuda"}:
-        return f"allocations on {device} cannot be counted"
     return None
 
 

@@ -38,6 +38,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.records.refusal import Refusal
+from harness.records.text import grouped
 
 if TYPE_CHECKING:
     from harness.run.case import CaseRunner
@@ -289,22 +290,17 @@ class WorkerProcess:
         self.connection.close()
 
     def _end(self) -> str:
-        """End the process; return how it ended."""
+        """End the process; return how it ended, and its last line of output, if any."""
         self.process.join(timeout=0.5)
         code = self.process.exitcode
         self.kill()
-        return _how_it_ended(code, self._log)
-
-
-def _how_it_ended(code: int | None, log: Path) -> str:
-    """Return how a process ended, by its exit code, and its last line of output, if any."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line]
-    how = "had to be ended" if code is None else f"ended with exit code {code}"
-    if code is not None and code < 0:
-        how = f"was ended by {signal.Signals(-code).name}"
-    if code == -signal.SIGKILL:
-        how += ", as the kernel does for lack of memory"
-    return how + (f"; its last line was: {lines[-1][:200]}" if lines else "")
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line]
+        how = "had to be ended" if code is None else f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
+            how += ", as the kernel does for lack of memory"
+        return how + (f"; its last line was: {lines[-1][:200]}" if lines else "")
 
 
 class Fleet:
@@ -400,12 +396,10 @@ class Fleet:
         Raises:
             HarnessError: the harness itself failed.
         """
-        by_kind: dict[str, deque[Job]] = {}
-        for job in jobs:
-            by_kind.setdefault(job.case.device, deque()).append(job)
-        for kind, queue in by_kind.items():
+        for kind, own in grouped((job.case.device, job) for job in jobs).items():
             if monotonic() >= stop_at:
                 return
+            queue = deque(own)
             processes = max(job.budget.processes for job in queue)
             devices = self._devices(kind)[: len(queue)]
             teams = [self._workers_of(device, processes) for device in devices]
@@ -479,7 +473,8 @@ class Fleet:
             return [None]
         count, visible = self.info.device_counts[kind], os.environ.get("CUDA_VISIBLE_DEVICES")
         names = visible.split(",") if visible else [str(index) for index in range(count)]
-        return [*usable_gpus(names, self.info.environment)]
+        # CUDA shows fewer where a name is none of a GPU's, and one slice of a GPU (MIG) at most
+        return [*usable_gpus(names[:count], self.info.environment)]
 
     def _workers_of(self, device: str | None, processes: int) -> list[WorkerProcess]:
         own = [worker for worker in self._workers if worker.cuda_device == device][:processes]
@@ -506,8 +501,7 @@ def usable_gpus(names: Sequence[str], environment: Environment) -> list[str]:
         names: of the GPUs, for CUDA_VISIBLE_DEVICES.
         environment: of the machine, which describes its GPUs.
     """
-    models = {(gpu.name, gpu.memory_bytes, gpu.power_limit_w) for gpu in environment.gpus}
-    return list(names if len(models) <= 1 else names[:1])
+    return list(names if len({*environment.gpus}) <= 1 else names[:1])
 
 
 # --- one case in several processes -------------------------------------------------------------

@@ -16,6 +16,7 @@ import os
 import random
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -458,7 +459,8 @@ class observed:  # noqa: N801 - used as a function
     """A context around one call of a target, which finds what it does besides computing.
 
     Nothing else of the harness may run in it. A profile function (``sys.setprofile``) sees each
-    function that Python code calls. Calls that compiled code makes by itself are not seen.
+    function that Python code calls, here and in new threads; autograd calls a backward here, which
+    on a GPU has threads of its own. Calls that compiled code makes by itself are not seen.
 
     Raises:
         ContractViolationError: at its end, if the target did what no LayerNorm needs.
@@ -466,12 +468,16 @@ class observed:  # noqa: N801 - used as a function
 
     def __enter__(self) -> None:
         self._seen: dict[str, None] = {}
+        self._in_this_thread = torch.autograd.set_multithreading_enabled(False)
         if sys.getprofile() is None:  # otherwise this process is being profiled
+            threading.setprofile(self._see)
             sys.setprofile(self._see)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if sys.getprofile() == self._see:
             sys.setprofile(None)
+            threading.setprofile(None)
+        self._in_this_thread.__exit__(kind, *_)
         if self._seen and kind is None:
             raise ContractViolationError(
                 f"in a call it {' and '.join(self._seen)}, which no LayerNorm needs"

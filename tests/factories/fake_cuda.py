@@ -58,7 +58,7 @@ class Event:
 
     def elapsed_time(self, other: Event) -> float:
         step_s = self.gpu.step_s
-        return (other.at // step_s - self.at // step_s) * step_s * 1e3
+        return ((other.at // step_s - self.at // step_s) * step_s + self.gpu.pair_s) * 1e3
 
 
 class Graph:
@@ -90,6 +90,8 @@ class Gpu:
         self.now_s = 0.0
         self.step_s = 32e-9
         """The resolution of events."""
+        self.pair_s = 0.0
+        """Seconds between two events around nothing."""
         self.L2_cache_size = 50 << 20
         self.sync_s = 4e-6
         """Seconds that a wait for an idle device takes."""
@@ -189,6 +191,8 @@ class Nvml:
 
     def __init__(self, *processes: int, reasons: int = 0) -> None:
         self.fails: set[str] = set()
+        self.sliced: set[int] = set()
+        """GPUs that are divided into slices (MIG)."""
         self.open = 0
         running = [SimpleNamespace(pid=pid) for pid in processes]
         clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
@@ -202,6 +206,7 @@ class Nvml:
             "nvmlDeviceGetName": "Imaginary {}".format,
             "nvmlDeviceGetUUID": "GPU-{}".format,
             "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 << 30),
+            "nvmlDeviceGetMigMode": lambda handle: [handle in self.sliced, 0],
             "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, handle),
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: self._needs(handle == 0, 700_000),
             "nvmlDeviceGetPowerUsage": lambda _: 350_500,

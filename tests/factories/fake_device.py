@@ -58,6 +58,9 @@ class FakeDevice:
     waiting_ratio: float = 1.0
     """Wall time over CPU time."""
     kind: str = "cpu"
+    resolution_s: float = 1e-9
+    empty_s: float = 0.0
+    """Of its reading of a call that does nothing."""
     clock: Clock = Clock.THREAD_CPU
     cache: int = 1 << 20
     """Bytes of its last-level cache."""
@@ -77,6 +80,8 @@ class FakeDevice:
     """Names and the inputs that were bound for them, in order."""
     called: list[tuple[str, int]] = field(default_factory=list)
     """Calls in order: name and the index in ``prepared`` of the inputs."""
+    recorded: set[int] = field(default_factory=set)
+    """How many calls its replays have."""
     placements: int = 0
     """How often inputs were bound for the subject."""
     _now_s: float = 0.0
@@ -101,9 +106,6 @@ class FakeDevice:
     def cache_bytes(self) -> int:
         return self.cache
 
-    def resolution_s(self) -> float:
-        return 1e-9
-
     def synchronize(self) -> None:
         return
 
@@ -127,13 +129,18 @@ class FakeDevice:
         process_s = None if others_s is None else cpu_s + others_s.get(name, 0.0) * calls
         return Reading(wall_s, cpu_s, launch_s, process_s)
 
-    def replayed(self, prepare: Callable[[], Callable[[], object]]) -> Callable[[], object]:
-        """Return the call, whose name in ``sampled`` is then "replayed subject" and so on."""
+    def replayed(
+        self, prepare: Callable[[], Callable[[], object]], calls: int
+    ) -> Callable[[], object]:
+        """Return the calls, whose name in ``sampled`` is then "replayed subject" and so on."""
         call = prepare()
+        self.recorded.add(calls)
 
         def replay() -> object:
             with patch.object(self, "_prefix", "replayed "):
-                return call()
+                name = [call() for _ in range(calls)][-1]
+            self._last_s *= calls
+            return name
 
         return replay
 

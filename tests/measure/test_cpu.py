@@ -111,6 +111,6 @@ def test_the_step_of_a_coarse_clock_is_its_resolution(
 ) -> None:
     device, several = CpuDevice(), CpuDevice(threads=2)
     clocks(step, 7)
-    assert several.resolution_s() == pytest.approx(step / 1e9)
+    assert several.resolution_s == pytest.approx(step / 1e9)
     clocks(7, step)
-    assert device.resolution_s() == pytest.approx(step / 1e9)
+    assert device.resolution_s == pytest.approx(step / 1e9)

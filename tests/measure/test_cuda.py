@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from dataclasses import replace
 from subprocess import PIPE, Popen
 from types import SimpleNamespace
@@ -57,31 +58,51 @@ def test_memory_that_the_allocator_holds_unused_is_free(device: CudaDevice) -> N
 
 def test_the_step_of_the_events_is_the_resolution(gpu: Gpu) -> None:
     gpu.step_s = 0.5e-6
-    assert CudaDevice().resolution_s() == pytest.approx(0.5e-6, rel=1e-3)
+    assert CudaDevice().resolution_s == pytest.approx(0.5e-6, rel=1e-3)
+
+
+def test_what_two_events_show_around_nothing_is_measured_behind_a_spin(gpu: Gpu) -> None:
+    gpu.pair_s = 2 * US
+    assert CudaDevice().empty_s == pytest.approx(2 * US)
+
+
+class Result: ...
 
 
 # --- replays -------------------------------------------------------------------------------------
 
 
-def test_a_replay_takes_the_time_of_the_device(gpu: Gpu, device: CudaDevice) -> None:
-    call = gpu.kernel(2 * US, 10 * US)
-    replay = device.replayed(lambda: lambda: (call(), call()))
+def test_a_replay_takes_the_time_of_the_device_and_holds_one_result(
+    gpu: Gpu, device: CudaDevice
+) -> None:
+    held: list[weakref.ref[object]] = []
+    kernel = gpu.kernel(2 * US, 10 * US)
+
+    def call() -> object:
+        assert not any(result() for result in held)  # earlier results are freed
+        kernel()
+        result = Result()
+        held.append(weakref.ref(result))
+        return result
+
+    replay = device.replayed(lambda: call, 5)
     assert replay is not None
     assert len(gpu.happened) == 8  # three times before it was recorded
     reading = device.time(replay, 10)
-    assert reading.wall_s == pytest.approx(10 * 2 * 2 * US, abs=NEAR)
+    assert reading.wall_s == pytest.approx(10 * 5 * 2 * US, abs=NEAR)
     assert reading.launch_s == pytest.approx(10 * gpu.replay_s)
+    assert held[-1]() is not None
 
 
 def test_a_call_that_cannot_be_recorded_has_no_replay_and_the_stream_still_works(
     gpu: Gpu, device: CudaDevice
 ) -> None:
     call = gpu.kernel(2 * US, 10 * US)
-    assert device.replayed(lambda: lambda: (call(), gpu.current.synchronize())) is None
+    assert device.replayed(lambda: lambda: (call(), gpu.current.synchronize()), 2) is None
     assert gpu.current is gpu.default
     assert device.time(call, 10).wall_s == pytest.approx(20 * US, abs=NEAR)
-    assert device.replayed(lambda: call) is not None
-    assert device.replayed(lambda: gpu.kernel(US, US, gpu.stream())) is None  # nothing recorded
+    assert device.replayed(lambda: call, 2) is not None
+    assert device.replayed(lambda: gpu.kernel(US, US, gpu.stream()), 2) is None  # nothing recorded
 
 
 # --- its condition, as NVML says -----------------------------------------------------------------

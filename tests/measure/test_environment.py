@@ -6,8 +6,10 @@ import os
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from factories.fake_cuda import Nvml
 from factories.git_repository import Repository
 
@@ -51,6 +53,17 @@ def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.gpus == (first, replace(first, power_limit_w=None, **second))
     assert found.nvml == "driver 550.54"
     assert fake.open == 0  # what was opened is closed
+
+
+def test_of_a_gpu_with_slices_what_cuda_shows_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    Nvml().installed(monkeypatch).sliced = {1}
+    one = SimpleNamespace(name="A slice", total_memory=10 << 30, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: one)
+    found = read_environment()
+    assert [gpu.name for gpu in found.gpus] == ["A slice"]
+    assert found.nvml == "driver 550.54"
 
 
 @pytest.mark.parametrize("name", ["nvmlInit", "nvmlDeviceGetName"])

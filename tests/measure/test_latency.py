@@ -430,7 +430,8 @@ EIGHT = Budget(min_epochs=8, max_epochs=8, limit_s=1e9)
 
 def warned(**changes: Any) -> tuple[MeasurementWarning, ...]:
     """Return the warnings about a calm latency of 3 us, but for some changes."""
-    given = {name: changes.pop(name) for name in ("stepped", "left_over") if name in changes}
+    arguments = {"stepped", "left_over", "empty_s"}
+    given = {name: changes.pop(name) for name in arguments & changes.keys()}
     wall_s = changes.pop("wall_s", 1.0)
     latency = replace(
         latency_of(measure(FakeDevice())), **{"before": CALM, "after": CALM} | changes
@@ -449,6 +450,8 @@ CHANGES: list[tuple[WarningKind | None, dict[str, Any]]] = [
     (WarningKind.NOISY, stolen(0.1)),
     (None, {"resolution_s": 1e-6}),
     (WarningKind.TIMER_TOO_COARSE, {"resolution_s": 15e-3}),
+    (None, {"empty_s": 15e-6}),
+    (WarningKind.TIMER_TOO_COARSE, {"empty_s": 25e-6}),
     (WarningKind.CLOCK_STEPPED, {"stepped": 3}),
     (None, {"minor_faults_ratio": 0.5}),
     (WarningKind.PAGE_FAULTS, {"minor_faults_ratio": 2.0}),

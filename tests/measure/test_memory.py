@@ -19,6 +19,7 @@ from harness.measure import (
     compiler,
     copies_beyond,
     count_allocations,
+    memory,
     overwrite,
     relocate,
 )
@@ -161,6 +162,17 @@ def test_relocations_land_on_different_cache_lines_of_a_page_at_the_same_offset(
     places = {relocate(tensor, random, far=far).data_ptr() % 4096 for _ in range(50)}
     assert len(places) > 10
     assert {place % 64 for place in places} == {4}
+
+
+def test_on_a_gpu_a_large_copy_moves_by_up_to_two_mebibytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(memory._MOVES, "cpu", memory._MOVES["cuda"])
+    random, large = Random(3), torch.zeros(1 << 20)
+    copies = [relocate(large, random) for _ in range(20)]
+    starts = [4 * copy.storage_offset() for copy in copies]
+    assert max(starts) - min(starts) > 1 << 20
+    assert {copy.data_ptr() % 512 for copy in copies} == {0}
 
 
 @pytest.mark.parametrize(

@@ -199,16 +199,23 @@ class Worker:
         self._far.close()
 
 
-def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("visible", "used"),
+    [("", {"0", "1", "2"}), ("7,6,5", {"7", "6", "5"}), ("2,1,0,9", {"2", "1", "0"})],
+)  # CUDA shows three
+def test_gpus_run_cases_at_once_and_cpu_cases_run_alone(
+    monkeypatch: pytest.MonkeyPatch, visible: str, used: set[str]
+) -> None:
     monkeypatch.setattr("harness.run.fleet.WorkerProcess", Worker)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(Worker, "noted", [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     devices = ["cuda"] * 5 + ["cpu"] * 2
     jobs = [job("native", device=device, seed=seed) for seed, device in enumerate(devices)]
     with Fleet() as fleet:
         records = run(fleet, *jobs)
     assert sorted(record.case.seed for record in records) == list(range(7))
     noted = Worker.noted
-    assert {note.rpartition(" ")[2] for note in noted[:3]} == {"0", "1", "2"}
+    assert {note.rpartition(" ")[2] for note in noted[:3]} == used
     assert [note for note in noted if note.startswith(("5", "6"))] == noted[-4:] == [
         *("5 begins on cpu", "5 ends", "6 begins on cpu", "6 ends"),
     ]  # fmt: skip

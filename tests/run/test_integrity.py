@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
+from threading import Thread
 from types import FunctionType
 from typing import Any
 
@@ -35,6 +36,8 @@ from harness.run import (
 )
 from harness.verify import verify
 from implementations import adopt
+
+set_multithreading_enabled = torch.autograd.grad_mode.set_multithreading_enabled
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +119,12 @@ def make(call: Callable[[], object]) -> None:
 observe = FunctionType(make.__code__, globals() | {"__name__": "harness.run.case"})
 
 
+def in_a_thread(call: Callable[[], object]) -> None:
+    thread = Thread(target=lambda: call())  # from Python: only then the profile function sees it
+    thread.start()
+    thread.join()
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -123,6 +132,7 @@ observe = FunctionType(make.__code__, globals() | {"__name__": "harness.run.case
         (lambda: os.posix_spawn(sys.executable, ["python", "-c", ""], {}), "starts a process"),
         (inspect.stack, r"reads the frames of its callers \(_getframe\)"),
         (gc.get_objects, r"searches the objects of the process"),
+        (lambda: in_a_thread(gc.get_objects), r"searches the objects of the process"),
     ],
 )
 def test_what_no_layer_norm_needs_is_named_once(call: Callable[[], object], said: str) -> None:
@@ -140,6 +150,12 @@ def test_what_no_layer_norm_needs_is_named_once(call: Callable[[], object], said
 )
 def test_other_calls_are_allowed(call: Callable[[], object]) -> None:
     observe(call)
+
+
+def test_a_backward_on_a_gpu_is_called_in_the_observed_thread() -> None:
+    before: list[bool] = []
+    observe(lambda: before.append(set_multithreading_enabled(True).prev))
+    assert [*before, set_multithreading_enabled(True).prev] == [False, True]
 
 
 # --- settings that a target leaves changed are named or put back before the next target -----------

@@ -91,7 +91,7 @@ GPU = partial(FakeDevice, kind="cuda", clock=Clock.CUDA_EVENT)
 def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sampled]:
     """Time a case on a device, with the timed calls of the device instead of those of the case."""
 
-    def time(device: FakeDevice, case: Case = CASE) -> Sampled:
+    def time(device: FakeDevice, case: Case = CASE, cache: Cache = Cache.WARM) -> Sampled:
         def timed_calls_of(*_: object) -> list[TimedCall]:
             return device.timed_calls("subject", "reference", "copy")
 
@@ -101,7 +101,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sampled]:
             Judged(case=case, status=Status.OK, function=NATIVE.function),
             *(make_inputs(case), device, ROOMY),
             allocation=Allocation.DEFAULT,
-            cache=Cache.WARM,
+            cache=cache,
         )
 
     return time
@@ -117,10 +117,29 @@ def test_a_call_with_a_long_launch_is_replayed_with_the_reference(
     assert "replayed copy" not in dict(device.sampled)
     assert [arm.name for arm in latency.arms] == ["subject", "reference", "copy"]
     assert latency.per_call_s.value == pytest.approx(4e-6)
+    assert latency.replay_s is not None
+    assert latency.replay_s.value == pytest.approx(3e-6)
     assert latency.replay_ratio is not None
     assert latency.replay_ratio.value == pytest.approx(1.5)
     assert [warning.kind for warning in sampled.warnings] == warnings
     assert sampled.sampling_s + sampled.warming_s == pytest.approx(device.now())
+
+
+@pytest.mark.parametrize(
+    ("call_s", "cache", "calls"),
+    [
+        (4e-6, Cache.WARM, 20),
+        (60e-6, Cache.WARM, 3),
+        (300e-6, Cache.WARM, 1),
+        (4e-6, Cache.FLUSHED, 1),  # only the first of several would be cold
+    ],
+)
+def test_a_replay_has_up_to_20_warm_calls(
+    timed: Callable[..., Sampled], call_s: float, cache: Cache, calls: int
+) -> None:
+    device = GPU(lambda *_: call_s, launch_s=1e-3)
+    assert latency_of(timed(device, cache=cache)).replay_s is not None
+    assert device.recorded == {calls}
 
 
 @pytest.mark.parametrize(
