@@ -5,13 +5,14 @@
 A stub takes the place of each launch. It is timed in turn with
 ``torch.nn.functional.layer_norm`` on 64 elements, most of which is the cost of its call, and with a
 floor: the least that a function in Python does, which allocates the results, saves four tensors if
-the call is recorded, and starts a kernel, with no check and no choice. Numbers are medians over the
-rounds, and ratios those of each round.
+the call is recorded, and starts a kernel, with no check and no choice. Times are medians of
+processor time over the rounds; ratios are those of each round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median, quantiles
 from time import process_time
 from timeit import timeit
@@ -71,6 +72,11 @@ def floor(x: Tensor, _: object, weight: Tensor, bias: Tensor) -> Tensor:
     return y
 
 
+def seconds(call: Callable[[], object]) -> float:
+    """Return the processor time of a call."""
+    return timeit(call, timer=process_time, number=CALLS) / CALLS
+
+
 def main() -> None:
     """Print the table."""
     names = ("forward_of_tiles", "backward_of_tiles", "add_parts")
@@ -96,11 +102,7 @@ def main() -> None:
     click.echo(f"| {' | '.join(heads)} | floor, ratio | fused, ratio (quartiles) |\n|{'---|' * 6}")
     for words, call in calls.items():
         rounds = [
-            [
-                timeit(lambda: call(function), timer=process_time, number=CALLS) / CALLS
-                for function in functions
-            ]  # noqa: B023 - called at once
-            for _ in range(ROUNDS)
+            [seconds(partial(call, function)) for function in functions] for _ in range(ROUNDS)
         ]
         usual, least, own = (f"{median(times) * 1e6:.1f} us" for times in zip(*rounds, strict=True))
         floors, ratios = ([times[index] / times[0] for times in rounds] for index in (1, 2))

@@ -240,7 +240,8 @@ def forget_plans() -> None:
 
 def _staged(layout: Layout) -> dict[str, object]:
     """Return compile options of a kernel that loops over tiles."""
-    return {"ROWS": layout.rows, "STAGES": layout.stages, **options(layout)}
+    of_loop = {"ROWS": layout.rows, "STAGES": layout.stages, "maxnreg": layout.registers}
+    return {**of_loop, **options(layout)}
 
 
 def _nothing(*_: object, **__: object) -> None:
