@@ -66,9 +66,11 @@ def present(direction: str, dtype: str, hidden: int) -> Layout | None:
 def using(direction: str, layout: Layout) -> Iterator[None]:
     """Let every call of one direction have a layout."""
     launch.forget_plans()
-    with patch.object(layouts, direction, lambda hidden, itemsize: layout):
-        yield
-    launch.forget_plans()
+    try:
+        with patch.object(layouts, direction, lambda hidden, itemsize: layout):
+            yield
+    finally:
+        launch.forget_plans()
 
 
 def compile_for(candidate: Candidate, capability: int) -> Compiled:

@@ -90,6 +90,7 @@ class OnGPU:
         x = torch.randn(rows, hidden, device=DEVICE, dtype=dtype)
         weight, bias, y = torch.randn_like(x[0]), torch.randn_like(x[0]), torch.empty_like(x)
         self.direction = kind.direction
+        self.copy_s = median_s(lambda: y.copy_(x)) * MOVED[kind.direction] / 2
 
         def forward() -> tuple[Tensor, ...]:
             return launch.forward(x, weight, bias, hidden, 1e-5, kind.statistic, saves=True)
@@ -103,7 +104,6 @@ class OnGPU:
             y.normal_()  # dy
             self.call = backward
         self.expected = self.call()
-        self.copy_s = median_s(lambda: y.copy_(x)) * MOVED[kind.direction] / 2
 
     def agrees(self, layout: Layout) -> bool:
         with using(self.direction, layout):
