@@ -224,7 +224,7 @@ def backward(
         len(summed),
     )
     parts = moments.new_empty(len(summed), planned.parts, hidden)
-    dweight_parts = None if dweight is None else parts[0]
+    dweight_parts = None if dweight is None else parts  # they come first
     dbias_parts = None if dbias is None else parts[-1]
     with current(x):
         planned.start(dy, matrix, as_vector(weight), moments, dx, dweight_parts, dbias_parts)
