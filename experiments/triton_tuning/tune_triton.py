@@ -264,7 +264,8 @@ def time_all(
         except EndedError as error:
             if not is_ready:  # not a fault of the candidate
                 return str(error)
-            results.add(left.pop(0), Refused(str(error)))
+            if left:
+                results.add(left.pop(0), Refused(str(error)))
     return ""
 
 
