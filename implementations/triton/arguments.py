@@ -68,10 +68,10 @@ def as_rows(x: Tensor, rows: int, hidden: int) -> tuple[Tensor, int]:
 
     Its shape is of no use, as kernels take an address. It is copied only if it must be.
     """
-    x = x.resolve_neg()  # a lazily negated tensor holds the values with the other sign
-    if x.is_contiguous():
+    if x.is_contiguous() and not x.is_neg():
         return x, hidden
-    matrix = x.reshape(rows, hidden)
+    # a lazily negated tensor holds the values with the other sign
+    matrix = x.resolve_neg().reshape(rows, hidden)
     if matrix.stride(1) != 1 and hidden != 1:
         matrix = matrix.contiguous()
     return matrix, matrix.stride(0)
@@ -79,7 +79,9 @@ def as_rows(x: Tensor, rows: int, hidden: int) -> tuple[Tensor, int]:
 
 def as_vector(parameter: Tensor | None) -> Tensor | None:
     """Return weight or bias with its elements side by side."""
-    return None if parameter is None else parameter.resolve_neg().contiguous()
+    if parameter is None or (parameter.is_contiguous() and not parameter.is_neg()):
+        return parameter  # as the calls below do, which take twice as long to find that out
+    return parameter.resolve_neg().contiguous()
 
 
 def options(layout: Layout) -> dict[str, object]:
@@ -139,11 +141,11 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def current(device: torch.device) -> AbstractContextManager[object]:
-    """Make a device the current one, on which Triton starts its kernels."""
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
+def current(x: Tensor) -> AbstractContextManager[object]:
+    """Make the device of x the current one, on which Triton starts its kernels."""
+    if not x.is_cuda or x.get_device() == torch.cuda.current_device():
         return _AS_IT_IS
-    return torch.cuda.device(device)
+    return torch.cuda.device(x.device)
 
 
 @cache

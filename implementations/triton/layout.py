@@ -25,6 +25,7 @@ SHORT = 512
 LEAVES_APART = 8
 """Elements that a thread adds up first if they are not adjacent (a first choice, not measured)."""
 
+_REGISTERS = 64 << 10  # of a multiprocessor, from sm_80 to sm_120
 _SHARED_BYTES = 200 << 10  # of the 227 KiB per program on Hopper; the rest is left to the compiler
 
 
@@ -43,6 +44,18 @@ class Layout:
     programs: int = 0
     """Programs per multiprocessor, which process tiles in turn, but at least enough for
     :data:`PARTS_LANES`; 0 means one program per tile."""
+
+    @property
+    def registers(self) -> int | None:
+        """Most registers per thread, so that a multiprocessor holds all its programs at once.
+
+        A program that has to wait for another one to end would double the time. None if programs
+        are replaced tile by tile.
+        """
+        if not self.programs:
+            return None
+        share = _REGISTERS // (32 * self.warps * self.programs)
+        return min(share // 8 * 8, 255)  # they are allocated by eights
 
     def grid(self, rows: int, multiprocessors: int) -> int:
         """Return how many programs to start for that many rows."""
@@ -72,7 +85,8 @@ _NARROW = (
 )
 FORWARD: dict[int, dict[int, Layout]] = {
     2: _by_columns(*_NARROW, Layout(columns=32768, warps=32)),
-    4: _by_columns(*_NARROW),
+    # one warp would put a part of its row on the stack on sm_100
+    4: _by_columns(*_NARROW, Layout(columns=1024, warps=2)),
     8: _by_columns(
         Layout(rows=2, columns=512, warps=4),
         Layout(columns=1024, warps=4),

@@ -103,10 +103,17 @@ def _gradients(
     )
     return (
         dx if wants_dx else None,
-        dweight.view_as(weight) if wants_dweight and dweight is not None else None,
-        dbias.view_as(bias) if wants_dbias and dbias is not None else None,
+        _shaped(dweight, weight) if wants_dweight else None,
+        _shaped(dbias, bias) if wants_dbias else None,
         *none,
     )
+
+
+def _shaped(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
+    """Return a gradient of (hidden,) in the shape of its parameter; a view takes several us."""
+    if gradient is None or parameter.dim() == 1:
+        return gradient
+    return gradient.view_as(parameter)
 
 
 class _Recorded(torch.autograd.Function):
@@ -119,9 +126,16 @@ class _Recorded(torch.autograd.Function):
         return outputs[0]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # with create_graph=True
+            return _once(ctx, dy)
         return _gradients(launch.backward, ctx, dy)
+
+
+@once_differentiable
+def _once(ctx: Any, dy: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Return the gradients, which raise an error if they are differentiated in turn."""
+    return _gradients(launch.backward, ctx, dy)
 
 
 # that of the base class in C++: the one in Python looks for transforms, as is_transformed has done

@@ -1,4 +1,4 @@
-"""The fused kernels compiled for a Hopper GPU, which needs no GPU."""
+"""The fused kernels compiled for Hopper and Blackwell GPUs, which needs no GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from implementations.triton import layout as layouts
 
-HOPPER = 90
+HOPPER, BLACKWELL = 90, 100
 ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
 SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as pointers are of 16 bytes
 IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
@@ -52,6 +52,8 @@ def compiled(
     itemsize: int,
     warps: int,
     data: Data = ALIGNED,
+    registers: int | None = None,
+    capability: int = HOPPER,
     **constants: Any,
 ) -> Compiled:
     """Compile a kernel for tensors of elements of ``itemsize`` bytes."""
@@ -74,8 +76,8 @@ def compiled(
         if data.is_aligned and (name.endswith("_ptr") or name in SIZES):
             attributes[index,] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
-    options = {"num_warps": warps, "enable_fp_fusion": True}
-    made = compile_for(source, target=GPUTarget("cuda", HOPPER, 32), options=options)
+    options = {"num_warps": warps, "maxnreg": registers, "enable_fp_fusion": True}
+    made = compile_for(source, target=GPUTarget("cuda", capability, 32), options=options)
     return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
 
 
@@ -96,6 +98,7 @@ def of_tiles(
     itemsize: int,
     statistic: str = "recentred",
     data: Data = ALIGNED,
+    capability: int = HOPPER,
 ) -> tuple[Compiled, layouts.Layout]:
     """Compile the forward or backward of rows that a program holds."""
     kernels = import_module(f"implementations.triton.{direction}_kernels")
@@ -104,6 +107,8 @@ def of_tiles(
         **tile_of(layout, itemsize, data, grouped=statistic == "welford"),
         "ROWS": layout.rows,
         "STAGES": layout.stages,
+        "registers": layout.registers,
+        "capability": capability,
         **({"STATISTIC": statistic} if direction == "forward" else {"RECENTRED": True}),
     }
     kernel = getattr(kernels, f"{direction}_of_tiles")
@@ -183,6 +188,9 @@ def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) 
         # accepted: two of each 16 numbers on the stack, little beside the traffic of x and dy
         *((partial(backward, 8192, size), 128) for size in (2, 4)),
         (partial(forward, 32768, 2), 0),  # the longest row, in 32 warps
+        (partial(forward, 1024, 4, capability=BLACKWELL), 0),
+        # without a limit, one program would fit of the two that are started
+        (partial(backward, 4096, 4, capability=BLACKWELL), 16),
     ],
 )
 def test_a_thread_needs_no_more_than_its_registers(

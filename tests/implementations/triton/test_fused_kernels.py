@@ -266,6 +266,14 @@ def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> Non
     assert [gradient.dtype for gradient in found] == [tensor.dtype for tensor in given]
 
 
+def test_a_second_derivative_is_refused() -> None:
+    x, weight, bias, dy = (tensor.requires_grad_() for tensor in tensors((6, 33), 33))
+    y = find("triton_recentred")(x, (33,), weight, bias)
+    (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dx.sum().backward()
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0, 3)])
 def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...]) -> None:
     x, weight, bias, dy = tensors(shape, shape[-1])

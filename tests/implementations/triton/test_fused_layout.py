@@ -40,6 +40,9 @@ def test_a_tile_is_a_power_of_two_that_holds_a_row_and_fits_into_a_multiprocesso
         assert elements <= 32 * 32 * layout.warps
         assert layout.stages >= 1
         assert (layout.stages - 1) * elements * itemsize * fetched < SHARED_BYTES
+        if layout.programs:
+            threads = 32 * layout.warps * layout.programs
+            assert 64 <= layout.registers <= REGISTERS // threads
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 1000, 10**6])
