@@ -291,9 +291,33 @@ class Sweep(StrictTable):
             raise Refusal("\n".join(lines))
 
 
+def tables_in(folder: Traversable) -> tuple[str, ...]:
+    """Return the names of the TOML files in a folder of the package, in alphabetical order."""
+    return tuple(sorted(path.name.removesuffix(".toml") for path in folder.iterdir()))
+
+
+def table_in(folder: Traversable, kind: str, name: str, more: str = "") -> Traversable:
+    """Return the TOML file of that name in a folder of the package.
+
+    Args:
+        folder: of the files.
+        kind: what messages call one: preset, workload.
+        name: of the file.
+        more: what else a message says.
+
+    Raises:
+        Refusal: there is none.
+    """
+    known = tables_in(folder)
+    if name not in known:
+        listed = f"{', '.join(known)}{suggest(name, known)}"
+        raise Refusal(f"no {kind} named {name!r}; {kind}s: {listed}{more}")
+    return folder.joinpath(f"{name}.toml")
+
+
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets, in alphabetical order."""
-    return tuple(sorted(path.name.removesuffix(".toml") for path in _PRESETS.iterdir()))
+    return tables_in(_PRESETS)
 
 
 def load_preset(name: str) -> Sweep:
@@ -302,12 +326,7 @@ def load_preset(name: str) -> Sweep:
     Raises:
         Refusal: no preset has that name.
     """
-    if name not in preset_names():
-        raise Refusal(
-            f"no preset named {name!r}; presets: {', '.join(preset_names())}"
-            f"{suggest(name, preset_names())}"
-        )
-    return _sweep_in(_PRESETS.joinpath(f"{name}.toml"), f"preset {name}")
+    return _sweep_in(table_in(_PRESETS, "preset", name), f"preset {name}")
 
 
 def load_sweep(path: Path) -> Sweep:

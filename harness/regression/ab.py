@@ -90,25 +90,19 @@ def run_base_case(runner: CaseRunner, job: Job) -> Record:
     return runner.run(job.case, job.measurements, job.budget, find)
 
 
-@dataclass(frozen=True, slots=True)
-class InTurn:
-    """How head and base are timed in turn."""
-
-    checkout: Checkout
-    """Files of the base."""
-    is_base_first: bool = False
-    """Whether the base is imported, prepared and warmed up before head."""
-
-
 def time_against_base(runner: CaseRunner, job: Job) -> Record:
-    """Verify a case and time it in turn with the same target of the base, as ``InTurn`` says."""
+    """Verify a case and time it in turn with the same target of the base.
+
+    The options of the job are the files of the base, and whether it comes first: whether it is
+    imported, prepared and warmed up before head.
+    """
     import implementations
     from harness.regression.side_by_side import side_by_side
     from harness.run import bind, function_of, time_case
 
-    how: InTurn = job.options
-    base_of = side_by_side(how.checkout).find
-    if how.is_base_first:
+    checkout, is_base_first = job.options
+    base_of = side_by_side(checkout).find
+    if is_base_first:
         base_of(job.case.implementation)
 
     def time(judged: Judged, inputs: Inputs, *arguments: Any, **more: Any) -> Sampled:
@@ -121,7 +115,7 @@ def time_against_base(runner: CaseRunner, job: Job) -> Record:
             inputs,
             *arguments,
             reference=base,
-            reference_first=how.is_base_first,
+            reference_first=is_base_first,
             **more,
         )
 
@@ -233,8 +227,8 @@ class Bench:
         return Job(base, measurements, budget, function=run_base_case, options=files)
 
     def in_turn(self, case: Case, budget: Budget, *, is_base_first: bool = False) -> Job:
-        how = InTurn(self.checkout, is_base_first)
-        return Job(case, _LATENCY, budget, function=time_against_base, options=how)
+        options = self.checkout, is_base_first
+        return Job(case, _LATENCY, budget, function=time_against_base, options=options)
 
     def in_turn_again(self, case: Case, process: int) -> Job:
         """Base and head swap roles in two of five processes: what favours one shows in three."""

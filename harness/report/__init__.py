@@ -20,18 +20,16 @@ if TYPE_CHECKING:
         end_of_comparison,
         history_as_plain,
     )
-    from harness.report.choice import choices_document, evidence_lines, workload_document
+    from harness.report.choice import choices_document, evidence_lines
     from harness.report.choice_code import python_lines
     from harness.report.choice_json import choices_as_json
     from harness.report.ci import (
         LIMIT_BYTES,
         annotations_of_comparison,
-        annotations_of_refusal,
         junit_of_comparison,
-        junit_of_refusal,
         junit_of_run,
+        reports_of_gate,
         summary_of_comparison,
-        summary_of_refusal,
         summary_of_run,
     )
     from harness.report.document import (
@@ -74,7 +72,6 @@ __all__ = [
     "Table",
     "Text",
     "annotations_of_comparison",
-    "annotations_of_refusal",
     "assert_layer_norm",
     "bencher_metrics",
     "build_page",
@@ -99,25 +96,23 @@ __all__ = [
     "import_benchmarks",
     "json_text",
     "junit_of_comparison",
-    "junit_of_refusal",
     "junit_of_run",
     "machine_info_of",
     "markdown",
     "number",
     "pill",
     "python_lines",
+    "reports_of_gate",
     "run_as_plain",
     "run_tables",
     "show",
     "smaller_is_better",
     "statuses_text",
     "summary_of_comparison",
-    "summary_of_refusal",
     "summary_of_run",
     "tables_of",
     "terminal_lines",
     "verdict_as_json",
-    "workload_document",
     "write_report",
 ]
 

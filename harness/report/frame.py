@@ -155,11 +155,9 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     the order in which the page shows them.
     """
     rows = [_row(record, device) for record, device in zip(records, devices, strict=True)]
-    columns: dict[str, pd.Series] = {}
-    for name, first in rows[0].items():
-        kind = object if isinstance(first, str) else int if name in _SIZES else float
-        columns[name] = pd.Series([row[name] for row in rows], dtype=kind)
-    cases = pd.DataFrame(columns)
+    numbers = (name for name, first in rows[0].items() if not isinstance(first, str))
+    kinds = {name: int if name in _SIZES else float for name in numbers}
+    cases = pd.DataFrame(rows, dtype=object).astype(kinds)
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
     cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, create_model
 
 from harness.cases.axes import AXES
-from harness.cases.sweep import Several, StrictTable, read_table, type_of
+from harness.cases.sweep import Several, StrictTable, read_table, table_in, tables_in, type_of
 from harness.records import Case, Estimate
 from harness.records.refusal import NotComparableError, Refusal
-from harness.records.text import grouped, shape_text, suggest
+from harness.records.text import grouped, shape_text
 from harness.selection.choice import Choice, Choices, combined
-from harness.selection.ranking import Candidate, Ranking, cost_of, rank, scaled, total
+from harness.selection.ranking import Ranked, cost_of, rank, scaled, total
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
 
@@ -90,7 +90,7 @@ class Workload(StrictTable):
 
 def workload_names() -> tuple[str, ...]:
     """Return the names of the package's workloads, in alphabetical order."""
-    return tuple(sorted(path.name.removesuffix(".toml") for path in _WORKLOADS.iterdir()))
+    return tables_in(_WORKLOADS)
 
 
 def find_workload(named: str) -> Workload:
@@ -102,17 +102,13 @@ def find_workload(named: str) -> Workload:
     path = Path(named)
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return read_table(Workload, path, named)
-    if named in workload_names():
-        return read_table(Workload, _WORKLOADS.joinpath(f"{named}.toml"), named)
-    raise Refusal(
-        f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
-        f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
-    )
+    hint = " (or give a file, such as mine.toml)"
+    return read_table(Workload, table_in(_WORKLOADS, "workload", named, hint), named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadChoice:
-    """The choice for a workload on one device of one environment."""
+class WorkloadChoice(Ranked):
+    """The choice for a workload on one device of one environment; costs are of all calls."""
 
     environment: str
     """Fingerprint."""
@@ -121,13 +117,6 @@ class WorkloadChoice:
     """The calls that the run holds, with the choices for their scenarios."""
     missing: tuple[Call, ...]
     """Calls that the run does not hold."""
-    ranking: Ranking
-    candidates: tuple[Candidate, ...]
-    """The fastest first; the time of one is that of all calls."""
-
-    @property
-    def best(self) -> Candidate | None:
-        return self.ranking.best
 
     @property
     def covered(self) -> tuple[int, int]:
