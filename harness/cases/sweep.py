@@ -18,7 +18,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -218,22 +218,16 @@ def _of_grid(axis: Axis) -> tuple[Any, tuple[Any, ...]]:
     return Annotated[tuple[type_of(axis), ...], Several], axis.default  # type: ignore[misc]
 
 
-if TYPE_CHECKING:
+def table_of(fields: Mapping[str, Any]) -> Any:
+    """Return a class of strict tables with these keys, each with its type and default."""
+    return create_model("_Table", __base__=StrictTable, **fields)
 
-    class Grid(StrictTable):
-        """A product of axes, and the measurements of each of its cases."""
 
-        def __init__(self, **axes: tuple[Any, ...]) -> None: ...
-        def __getattr__(self, axis: str) -> tuple[Any, ...]: ...
+_OfAxes: Any = table_of({axis.key: _of_grid(axis) for axis in sweep_axes()})
 
-else:
-    Grid = create_model(
-        "Grid",
-        __base__=StrictTable,
-        __module__=__name__,
-        __doc__="A product of axes, and the measurements of each of its cases.",
-        **{axis.key: _of_grid(axis) for axis in sweep_axes()},
-    )
+
+class Grid(_OfAxes):  # type: ignore[misc] # type checkers do not know the fields, one per axis
+    """A product of axes, and the measurements of each of its cases."""
 
 
 class Sweep(StrictTable):

@@ -248,8 +248,7 @@ def check(
         comparison = regression.compare(
             before,
             head,
-            baseline_name=name,
-            head_name=str(run),
+            (name, str(run)),
             confirm=None if no_confirm else regression.confirm_here(head, Fleet, _say),
             advice=advice,
         )
@@ -356,9 +355,7 @@ def ab(revision: str, choice: SweepChoice, instructions: bool) -> Comparison:
                     say=say,
                     count=counted if instructions else None,
                 )
-                return regression.ab(
-                    planned, lacks, bench, baseline_name=name, head_name="the working copy"
-                )
+                return regression.ab(planned, lacks, bench, (name, "the working copy"))
     except KeyboardInterrupt:
         raise InterruptedComparisonError(
             "interrupted: an unfinished comparison has no result, so nothing was kept"

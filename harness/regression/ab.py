@@ -239,9 +239,7 @@ def ab(
     planned: Sequence[Planned],
     lacks: Collection[str],
     bench: Bench,
-    *,
-    baseline_name: str,
-    head_name: str,
+    names: tuple[str, str],
 ) -> Comparison:
     """Measure cases of both revisions, and compare each.
 
@@ -249,8 +247,7 @@ def ab(
         planned: the cases, none twice.
         lacks: implementations that the base does not have; of these head alone is measured.
         bench: measures the cases.
-        baseline_name: for messages.
-        head_name: for messages.
+        names: of base and head, for messages.
 
     Raises:
         NotComparableError: nothing may be compared.
@@ -280,7 +277,7 @@ def ab(
         {case.id: record for case, record in before.items()},
         {case.id: record for case, record in after.items()},
         latencies,
-        (baseline_name, head_name),
+        names,
         notes,
     )
 

@@ -18,12 +18,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from harness.cases.axes import AXES
-from harness.cases.sweep import Several, StrictTable, read_table, table_in, tables_in, type_of
+from harness.cases.sweep import (
+    Several,
+    StrictTable,
+    read_table,
+    table_in,
+    table_of,
+    tables_in,
+    type_of,
+)
 from harness.records import Case, Estimate
 from harness.records.refusal import NotComparableError, Refusal
 from harness.records.text import grouped, shape_text
@@ -40,22 +48,13 @@ _OPTIONAL = ("device", "normalized_dims", "param_dtype", "layout", "affine", "ep
 """Axes without which a call has the value of the run, if the run has only one; without a device it
 is a call on every device of the run, each with its own choice."""
 
-if TYPE_CHECKING:
-
-    class _Axes(StrictTable):
-        def __init__(self, **axes: Any) -> None: ...
-        def __getattr__(self, axis: str) -> Any: ...
-
-else:
-    _Axes = create_model(
-        "_Axes",
-        __base__=StrictTable,
-        **{name: (type_of(AXES[name]), ...) for name in _REQUIRED},
-        **{name: (type_of(AXES[name]) | None, None) for name in _OPTIONAL},
-    )
+_OfAxes: Any = table_of(
+    {name: (type_of(AXES[name]), ...) for name in _REQUIRED}
+    | {name: (type_of(AXES[name]) | None, None) for name in _OPTIONAL}
+)
 
 
-class Call(_Axes):
+class Call(_OfAxes):  # type: ignore[misc] # type checkers do not know the fields, one per axis
     """One kind of call: a value on each axis that a workload may name."""
 
     count: _Count = 1

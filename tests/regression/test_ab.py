@@ -82,7 +82,7 @@ def compared(
     again: Any = Scripted(fresh or script)
     bench = Bench(fleet=machine, make_fleet=lambda: again, checkout=CHECKOUT, timeout_s=1, **more)
     planned = [Planned(case, ASKED) for case in cases]
-    return ab(planned, (), bench, baseline_name="old", head_name="new"), machine, again
+    return ab(planned, (), bench, ("old", "new")), machine, again
 
 
 # --- requests ------------------------------------------------------------------------------------
