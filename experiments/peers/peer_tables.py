@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from harness.records import Clock, Direction, Latency, Record
-from harness.records.text import as_speed, seconds_text, speed_interval_text
+from harness.records.text import as_speed, interval_text, seconds_text
 from harness.store import Results
 
 __all__ = ["DIRECTIONS", "DTYPES", "SHAPES", "TIMED_DTYPES", "Finding", "tables"]
@@ -156,4 +156,4 @@ def _figure(name: str, latency: Latency) -> str:
     ratio = latency.reference_ratio
     if ratio is None or name == latency.reference:
         return seconds_text(latency.per_call_s.value)
-    return speed_interval_text(as_speed(ratio))
+    return interval_text(as_speed(ratio))

@@ -89,4 +89,4 @@ __all__ = [
     "sweep_axes",
 ]
 
-__getattr__ = names_in(__name__, __all__, "sweep", "inputs")
+__getattr__ = names_in(__name__, __file__)

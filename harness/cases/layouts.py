@@ -52,8 +52,7 @@ def storage_offset(x: Tensor) -> Tensor:
 
 def padded_rows(x: Tensor) -> Tensor:
     """Three unused NaN after each row: a kernel that reads the padding returns NaN."""
-    buffer = x.new_full((*x.shape[:-1], x.shape[-1] + 3), float("nan"))
-    return buffer[..., : x.shape[-1]].copy_(x)
+    return _apart(x, x.shape[-1] + 3)
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -137,12 +136,12 @@ def _offset(elements: float) -> Callable[[Tensor], Tensor]:
 def _pitch(elements: float) -> Callable[[Tensor], Tensor]:
     """Each row begins so many elements after the one before: shows a distance that is cut off."""
 
-    def layout(x: Tensor) -> Tensor:
-        length = max(int(elements), x.shape[-1])
-        buffer = x.new_full((*x.shape[:-1], length), float("nan"))
-        return buffer[..., : x.shape[-1]].copy_(x)
+    return lambda x: _apart(x, max(int(elements), x.shape[-1]))
 
-    return layout
+
+def _apart(x: Tensor, pitch: int) -> Tensor:
+    """Lay rows out so that each begins ``pitch`` elements after the one before, NaN in between."""
+    return x.new_full((*x.shape[:-1], pitch), float("nan"))[..., : x.shape[-1]].copy_(x)
 
 
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(

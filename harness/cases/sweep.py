@@ -18,7 +18,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -218,22 +218,16 @@ def _of_grid(axis: Axis) -> tuple[Any, tuple[Any, ...]]:
     return Annotated[tuple[type_of(axis), ...], Several], axis.default  # type: ignore[misc]
 
 
-if TYPE_CHECKING:
+def table_of(fields: Mapping[str, Any]) -> Any:
+    """Return a class of strict tables with these keys, each with its type and default."""
+    return create_model("_Table", __base__=StrictTable, **fields)
 
-    class Grid(StrictTable):
-        """A product of axes, and the measurements of each of its cases."""
 
-        def __init__(self, **axes: tuple[Any, ...]) -> None: ...
-        def __getattr__(self, axis: str) -> tuple[Any, ...]: ...
+_OfAxes: Any = table_of({axis.key: _of_grid(axis) for axis in sweep_axes()})
 
-else:
-    Grid = create_model(
-        "Grid",
-        __base__=StrictTable,
-        __module__=__name__,
-        __doc__="A product of axes, and the measurements of each of its cases.",
-        **{axis.key: _of_grid(axis) for axis in sweep_axes()},
-    )
+
+class Grid(_OfAxes):  # type: ignore[misc] # type checkers do not know the fields, one per axis
+    """A product of axes, and the measurements of each of its cases."""
 
 
 class Sweep(StrictTable):
@@ -291,9 +285,33 @@ class Sweep(StrictTable):
             raise Refusal("\n".join(lines))
 
 
+def tables_in(folder: Traversable) -> tuple[str, ...]:
+    """Return the names of the TOML files in a folder of the package, in alphabetical order."""
+    return tuple(sorted(path.name.removesuffix(".toml") for path in folder.iterdir()))
+
+
+def table_in(folder: Traversable, kind: str, name: str, more: str = "") -> Traversable:
+    """Return the TOML file of that name in a folder of the package.
+
+    Args:
+        folder: of the files.
+        kind: what messages call one: preset, workload.
+        name: of the file.
+        more: what else a message says.
+
+    Raises:
+        Refusal: there is none.
+    """
+    known = tables_in(folder)
+    if name not in known:
+        listed = f"{', '.join(known)}{suggest(name, known)}"
+        raise Refusal(f"no {kind} named {name!r}; {kind}s: {listed}{more}")
+    return folder.joinpath(f"{name}.toml")
+
+
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets, in alphabetical order."""
-    return tuple(sorted(path.name.removesuffix(".toml") for path in _PRESETS.iterdir()))
+    return tables_in(_PRESETS)
 
 
 def load_preset(name: str) -> Sweep:
@@ -302,12 +320,7 @@ def load_preset(name: str) -> Sweep:
     Raises:
         Refusal: no preset has that name.
     """
-    if name not in preset_names():
-        raise Refusal(
-            f"no preset named {name!r}; presets: {', '.join(preset_names())}"
-            f"{suggest(name, preset_names())}"
-        )
-    return _sweep_in(_PRESETS.joinpath(f"{name}.toml"), f"preset {name}")
+    return _sweep_in(table_in(_PRESETS, "preset", name), f"preset {name}")
 
 
 def load_sweep(path: Path) -> Sweep:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial, wraps
@@ -114,7 +114,7 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
     @json_option
     @wraps(command)
     def printing(junit: Path | None, summary: Path | None, as_json: bool, **values: Any) -> None:
-        from harness.report import ci
+        from harness.report import reports_of_gate
 
         read = (*values.values(), getattr(values.get("choice"), "file", None))
         inputs = [value for value in read if isinstance(value, Path)]
@@ -125,7 +125,8 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
             if not _is_github_summary(out):
                 write_file(out, "")
 
-        def write(xml: str, document: Document, annotations: Sequence[str]) -> None:
+        def write(found: Comparison | str) -> None:
+            xml, document, annotations = reports_of_gate(found)
             if junit:
                 write_file(junit, xml)
             if summary:
@@ -138,18 +139,11 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
         try:
             found = command(**values)
         except Refusal as refusal:
-            why = str(refusal)
-            write(
-                ci.junit_of_refusal(why), ci.summary_of_refusal(why), ci.annotations_of_refusal(why)
-            )
+            write(str(refusal))
             raise
         if found is not None:
             _print_comparison(found, "json" if as_json else "text")
-            write(
-                ci.junit_of_comparison(found),
-                ci.summary_of_comparison(found),
-                ci.annotations_of_comparison(found),
-            )
+            write(found)
             if found.failed and not values.get("accept"):
                 raise SystemExit(ExitCode.FAILED)
 
@@ -254,8 +248,7 @@ def check(
         comparison = regression.compare(
             before,
             head,
-            baseline_name=name,
-            head_name=str(run),
+            (name, str(run)),
             confirm=None if no_confirm else regression.confirm_here(head, Fleet, _say),
             advice=advice,
         )
@@ -362,9 +355,7 @@ def ab(revision: str, choice: SweepChoice, instructions: bool) -> Comparison:
                     say=say,
                     count=counted if instructions else None,
                 )
-                return regression.ab(
-                    planned, lacks, bench, baseline_name=name, head_name="the working copy"
-                )
+                return regression.ab(planned, lacks, bench, (name, "the working copy"))
     except KeyboardInterrupt:
         raise InterruptedComparisonError(
             "interrupted: an unfinished comparison has no result, so nothing was kept"

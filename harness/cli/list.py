@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness import cases, selection  # what needs pydantic is imported when it is first used
 from harness.cases import AXES
-from harness.cli.options import json_option
+from harness.cli.options import json_option, print_as
 
 if TYPE_CHECKING:  # torch is imported only when implementations are listed
+    from harness.cases import Sweep
+    from harness.selection import Workload
     from implementations import Implementation
 
 
@@ -40,16 +43,8 @@ def _peer_summary(peer: Implementation) -> str:
     return f"peer, needs {needed}{installed}: {_summary(peer)}"
 
 
-def _presets() -> dict[str, str]:
-    from harness.cases import load_preset, preset_names
-
-    return {name: load_preset(name).description for name in preset_names()}
-
-
-def _workloads() -> dict[str, str]:
-    from harness.selection import find_workload, workload_names
-
-    return {name: find_workload(name).description for name in workload_names()}
+def _described(names: Iterable[str], load: Callable[[str], Sweep | Workload]) -> dict[str, str]:
+    return {name: load(name).description for name in names}
 
 
 def _inputs(axis: str) -> dict[str, str]:
@@ -69,8 +64,8 @@ def _devices() -> dict[str, str]:
 
 CATALOGUE: dict[str, Callable[[], dict[str, str]]] = {
     "implementations": _implementations,
-    "presets": _presets,
-    "workloads": _workloads,
+    "presets": lambda: _described(cases.preset_names(), cases.load_preset),
+    "workloads": lambda: _described(selection.workload_names(), selection.find_workload),
     **{
         axis.key: partial(_inputs, axis.name)
         for axis in AXES.values()
@@ -92,12 +87,10 @@ def list_(kind: str, as_json: bool) -> None:
     """
     kinds = CATALOGUE if kind == "all" else {kind: CATALOGUE[kind]}
     catalogue = {name: entries() for name, entries in kinds.items()}
-    from harness.report import Facts, json_text, show
+    from harness.report import Facts
 
-    if as_json:
-        click.echo(json_text(catalogue))
-    else:
-        show([
-            Facts(f"{name}:" if kind == "all" else "", tuple(entries.items()))
-            for name, entries in catalogue.items()
-        ])
+    document = [
+        Facts(f"{name}:" if kind == "all" else "", tuple(entries.items()))
+        for name, entries in catalogue.items()
+    ]
+    print_as(as_json, lambda: document, lambda: catalogue)

@@ -22,6 +22,7 @@ from harness.selection import DEFAULT_MAX_CONDITION
 
 if TYPE_CHECKING:
     from harness.cases import Sweep
+    from harness.report import Document
     from harness.store import Results
 
     ParamType = click.ParamType[Any]
@@ -288,6 +289,29 @@ def sweep_options(default_preset: str) -> Decorator:
         return with_choice
 
     return decorate
+
+
+# --- results on standard output -------------------------------------------------------------------
+
+
+def print_as(
+    form: str | bool, document: Callable[[], Document], plain: Callable[[], object]
+) -> None:
+    """Print a document, or plain values as JSON.
+
+    Args:
+        form: markdown, or json; True is json, and anything else is text for a terminal.
+        document: returns what is printed as text or Markdown.
+        plain: returns the values.
+    """
+    from harness.report import json_text, markdown, show
+
+    if form in {"json", True}:
+        click.echo(json_text(plain()))
+    elif form == "markdown":
+        click.echo(markdown(document()).rstrip())
+    else:
+        show(document())
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from harness.cli.options import (
     json_option,
     max_condition_option,
     option,
+    print_as,
     read_run,
     stored_file,
     type_of,
@@ -95,11 +96,7 @@ def choose(
         choices_as_json,
         choices_document,
         evidence_lines,
-        json_text,
-        markdown,
         python_lines,
-        show,
-        workload_document,
     )
     from harness.selection import Requirements, choose_for_workload, find_workload
     from harness.selection import choose as choose_among
@@ -114,18 +111,14 @@ def choose(
     )
     of_workload = choose_for_workload(wanted, found) if wanted else ()
     evidence = list(evidence_lines(found, [run.name for run in runs]))
-    if form == "json":
-        click.echo(json_text(choices_as_json(found, of_workload, evidence)))
-    elif form == "python":
+    if form == "python":
         click.echo("\n".join(python_lines(found, of_workload, [*evidence, *found.notes])))
     else:
-        document = choices_document(found, evidence)
-        if of_workload:
-            document = workload_document(found, of_workload, evidence)
-        if form == "markdown":
-            click.echo(markdown(document).rstrip())
-        else:
-            show(document)
+        print_as(
+            form,
+            lambda: choices_document(found, of_workload, evidence),
+            lambda: choices_as_json(found, of_workload, evidence),
+        )
     has_choice = all(one.best is not None or one.per_shape_s is not None for one in of_workload)
     if not (has_choice if of_workload else found.is_complete):
         raise SystemExit(ExitCode.FAILED)
@@ -330,7 +323,7 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
     can be read, or no case has the metric.
     """
     from harness.regression import TREND_METRICS, query_history
-    from harness.report import document_of_history, history_as_plain, json_text, show
+    from harness.report import document_of_history, history_as_plain
 
     found, trend = query_history(folder, TREND_METRICS[metric], pattern=pattern, **wanted)
     if not trend.series:
@@ -338,10 +331,11 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
             f"{folder}: no case{f' that matches {pattern}' if pattern else ''} has a value of "
             f"{metric}; `layernorm-bench history {folder} --last 1` has the cases of the last run"
         )
-    if as_json:
-        click.echo(json_text(history_as_plain(found, trend)))
-    else:
-        show(document_of_history(found, trend))
+    print_as(
+        as_json,
+        lambda: document_of_history(found, trend),
+        lambda: history_as_plain(found, trend),
+    )
 
 
 @click.command()
@@ -358,7 +352,7 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Exit code 0: written. 2: a file cannot be read, or two files have different results of a case
     in one environment. 3: the files hold no record.
     """
-    from harness.report import Text, json_text, show
+    from harness.report import Text
     from harness.store import merge as merge_files
 
     run = Run(
@@ -370,10 +364,7 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     )
     merged = merge_files([stored_file(path) for path in files], run, out)
     missing = merged.planned - merged.records
-    if as_json:
-        outcome = {"results": out, **asdict(merged), "missing": missing}
-        click.echo(json_text(outcome))
-        return
+    outcome = {"results": out, **asdict(merged), "missing": missing}
     where = count(merged.environments, "environment")
     lines = [f"results: {out}, {count(merged.records, 'case')} in {where}"]
     if merged.duplicates:
@@ -384,4 +375,4 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
             f"{count(missing, 'case')} of {merged.planned:,} planned have no record, because a run "
             f"was cut short ({listed}); continue it with --resume, and merge again"
         )
-    show([*map(Text, lines)])
+    print_as(as_json, lambda: [*map(Text, lines)], lambda: outcome)

@@ -23,6 +23,7 @@ from harness.cli.options import (
     flag,
     json_option,
     option,
+    print_as,
     read_run,
     sweep_options,
     time_budget_option,
@@ -55,7 +56,7 @@ FAIL_ON = Words(
 @option("--shard", "run only part i of n of the cases, such as 2/4", SHARD)
 @option("--on", "run on the nodes of a Ray cluster; needs the extra ray", MACHINE)
 @time_budget_option
-@option("--case-timeout case_timeout_s", "end a case after this time  [default: 2m]", DURATION)
+@option("--case-timeout timeout_s", "end a case after this time  [default: 2m]", DURATION)
 @option("--processes", "time each case in N processes", click.IntRange(1, 40), metavar="N")
 @flag("--instructions", "also count the CPU instructions per call; needs valgrind")
 @option(
@@ -76,14 +77,13 @@ def run(
     shard: tuple[int, int] | None,
     on: str | None,
     time_budget_s: float | None,
-    case_timeout_s: float | None,
-    processes: int | None,
     instructions: bool,
     fail_on: tuple[tuple[str, ...], ...],
     dry_run: bool,
     verbose: bool,
     quiet: bool,
     as_json: bool,
+    **of_sweep: float | None,
 ) -> None:
     """How accurate, fast and memory-hungry is each implementation?
 
@@ -107,12 +107,12 @@ def run(
     # its process imports torch while the sweep is read
     with _fleet(on) as fleet:
         from harness.cli.terminal import RunProgress
-        from harness.report import document_of_run, json_text, run_as_plain, show
+        from harness.report import document_of_run, run_as_plain
         from harness.run.session import Session, plan, run_session
 
         sweep = choice.load()
-        given = {"processes": processes, "timeout_s": case_timeout_s}
-        sweep = sweep.model_copy(update={name: value for name, value in given.items() if value})
+        given = {name: value for name, value in of_sweep.items() if value}
+        sweep = sweep.model_copy(update=given)
         planned = plan(sweep, fleet, shard)
         if instructions or on is not None:
             planned = tuple(_with_counts(row, wanted=on is None) for row in planned)
@@ -146,10 +146,11 @@ def run(
         except Refusal as refusal:  # the results are printed nevertheless
             no_page = f"{refusal}; make it with `layernorm-bench report {outcome.path}`"
     statuses = tuple(dict.fromkeys(sum(fail_on, ())))
-    if as_json:
-        click.echo(json_text(run_as_plain(outcome, page, statuses)))
-    else:
-        show(document_of_run(outcome, page, statuses, verbose=verbose))
+    print_as(
+        as_json,
+        lambda: document_of_run(outcome, page, statuses, verbose=verbose),
+        lambda: run_as_plain(outcome, page, statuses),
+    )
     if no_page:
         print_error(no_page)
     code = _print_failures(outcome, out, statuses)

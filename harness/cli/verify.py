@@ -21,6 +21,7 @@ from harness.cli.options import (
     given_axes,
     json_option,
     option,
+    print_as,
     time_budget_option,
 )
 from harness.records.refusal import Refusal
@@ -112,15 +113,13 @@ def verify(
 
 
 def _run_self_test(as_json: bool) -> None:
-    from harness.report import document_of_self_test, json_text, show
+    from harness.report import document_of_self_test
     from harness.store import to_plain
     from harness.verify.self_test import run_self_test
 
     result = run_self_test(lambda line: click.echo(line, err=True))
-    if as_json:
-        click.echo(json_text({**to_plain(result), "passed": result.passed}))
-    else:
-        show(document_of_self_test(result))
+    plain = {**to_plain(result), "passed": result.passed}
+    print_as(as_json, lambda: document_of_self_test(result), lambda: plain)
     if not result.passed:
         raise SystemExit(ExitCode.FAILED)
 
@@ -153,7 +152,7 @@ def explain(
     """
     if row != "worst" and not row.isdecimal():
         raise click.UsageError(f"--row {row}: write worst, or the number of a row from 0")
-    from harness.report import document_of_explanation, json_text, show
+    from harness.report import document_of_explanation
     from harness.run.fleet import EndedError, Fleet
     from harness.run.session import plan
     from harness.verify.workers import explain_in_worker
@@ -170,7 +169,4 @@ def explain(
             raise Refusal(f"{target} {ended}") from None
     if isinstance(answer, str):  # why it cannot be explained
         raise Refusal(answer)
-    if as_json:
-        click.echo(json_text(answer))
-    else:
-        show(document_of_explanation(answer))
+    print_as(as_json, lambda: document_of_explanation(answer), lambda: answer)

@@ -5,8 +5,9 @@ A module is imported when one of its names is used: most of them import torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from harness.records.lazy import names_in
 
 if TYPE_CHECKING:
     from harness.measure.devices import (
@@ -109,18 +110,4 @@ __all__ = [
     "web_address",
 ]
 
-_MODULES = (
-    "environment",
-    "sample_statistics",
-    "measurement_warnings",
-    "memory",
-    "devices",
-    "latency",
-)  # those without torch first
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    modules = (import_module(f"{__name__}.{module}") for module in _MODULES)
-    return next(getattr(module, name) for module in modules if hasattr(module, name))
+__getattr__ = names_in(__name__, __file__)

@@ -100,7 +100,4 @@ __all__ = [
     "wide_rows",
 ]
 
-__getattr__ = names_in(  # the modules without torch come first
-    __name__, __all__, "bound_terms", "oracle", "bounds", "outputs", "error_measurement",
-    "inaccuracy",
-)  # fmt: skip
+__getattr__ = names_in(__name__, __file__)

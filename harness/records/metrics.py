@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
 from operator import attrgetter
 from typing import Any, Literal
 
 from harness.records.record import Errors, Estimate, Latency, Memory, Record
-from harness.records.text import as_speed, bytes_text, seconds_text, speed_text, ulp_text
+from harness.records.text import (
+    as_speed,
+    bytes_text,
+    interval_text,
+    seconds_text,
+    speed_text,
+    ulp_text,
+)
 
 Unit = Literal["s", "bytes", "ulp", "ratio", "speed", "count"]
 View = Literal[
@@ -95,16 +101,14 @@ class Metric:
 
     def text(self, record: Any, missing: str = "–", *, interval: bool = False) -> str:
         """Return "4.99 ulp in dx", and with an interval "1.31x [1.28x, 1.34x]"."""
-        value, *ends = self.numbers(record)
-        note = self.note(record)
-        if value is None:
+        found, note = self.get(record), self.note(record)
+        if found is None:
             return note or missing
-        words = [self.write(value)]
-        if interval and ends:
-            words.append(
-                f"[{', '.join('∞' if end == inf else self.write(end or 0) for end in ends)}]"
-            )
-        return " ".join([*words, *([note] if note else [])])
+        if isinstance(found, Estimate):
+            text = interval_text(found, self.write) if interval else self.write(found.value)
+        else:
+            text = self.write(found)
+        return f"{text} {note}".rstrip()
 
 
 def _error_of_y(errors: Errors) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from math import inf, isfinite
 from typing import TypeVar
@@ -110,10 +110,10 @@ def speed_text(speed: float, decimals: int = 2) -> str:
     return f"{speed:.{decimals}f}x" if 0.095 <= speed < 10 else f"{speed:.3g}x"
 
 
-def speed_interval_text(speed: Estimate) -> str:
-    """Return a speed with its interval: "1.31x [1.28x, 1.34x]"."""
-    ends = ", ".join(speed_text(end) if isfinite(end) else "∞" for end in (speed.low, speed.high))
-    return f"{speed_text(speed.value)} [{ends}]"
+def interval_text(found: Estimate, write: Callable[[float], str] = speed_text) -> str:
+    """Return a number with its interval; of a speed "1.31x [1.28x, 1.34x]"."""
+    ends = ", ".join("∞" if end == inf else write(end) for end in (found.low, found.high))
+    return f"{write(found.value)} [{ends}]"
 
 
 def _inverse(value: float) -> float:

@@ -90,25 +90,19 @@ def run_base_case(runner: CaseRunner, job: Job) -> Record:
     return runner.run(job.case, job.measurements, job.budget, find)
 
 
-@dataclass(frozen=True, slots=True)
-class InTurn:
-    """How head and base are timed in turn."""
-
-    checkout: Checkout
-    """Files of the base."""
-    is_base_first: bool = False
-    """Whether the base is imported, prepared and warmed up before head."""
-
-
 def time_against_base(runner: CaseRunner, job: Job) -> Record:
-    """Verify a case and time it in turn with the same target of the base, as ``InTurn`` says."""
+    """Verify a case and time it in turn with the same target of the base.
+
+    The options of the job are the files of the base, and whether it comes first: whether it is
+    imported, prepared and warmed up before head.
+    """
     import implementations
     from harness.regression.side_by_side import side_by_side
     from harness.run import bind, function_of, time_case
 
-    how: InTurn = job.options
-    base_of = side_by_side(how.checkout).find
-    if how.is_base_first:
+    checkout, is_base_first = job.options
+    base_of = side_by_side(checkout).find
+    if is_base_first:
         base_of(job.case.implementation)
 
     def time(judged: Judged, inputs: Inputs, *arguments: Any, **more: Any) -> Sampled:
@@ -121,7 +115,7 @@ def time_against_base(runner: CaseRunner, job: Job) -> Record:
             inputs,
             *arguments,
             reference=base,
-            reference_first=how.is_base_first,
+            reference_first=is_base_first,
             **more,
         )
 
@@ -233,8 +227,8 @@ class Bench:
         return Job(base, measurements, budget, function=run_base_case, options=files)
 
     def in_turn(self, case: Case, budget: Budget, *, is_base_first: bool = False) -> Job:
-        how = InTurn(self.checkout, is_base_first)
-        return Job(case, _LATENCY, budget, function=time_against_base, options=how)
+        options = self.checkout, is_base_first
+        return Job(case, _LATENCY, budget, function=time_against_base, options=options)
 
     def in_turn_again(self, case: Case, process: int) -> Job:
         """Base and head swap roles in two of five processes: what favours one shows in three."""
@@ -245,9 +239,7 @@ def ab(
     planned: Sequence[Planned],
     lacks: Collection[str],
     bench: Bench,
-    *,
-    baseline_name: str,
-    head_name: str,
+    names: tuple[str, str],
 ) -> Comparison:
     """Measure cases of both revisions, and compare each.
 
@@ -255,8 +247,7 @@ def ab(
         planned: the cases, none twice.
         lacks: implementations that the base does not have; of these head alone is measured.
         bench: measures the cases.
-        baseline_name: for messages.
-        head_name: for messages.
+        names: of base and head, for messages.
 
     Raises:
         NotComparableError: nothing may be compared.
@@ -286,7 +277,7 @@ def ab(
         {case.id: record for case, record in before.items()},
         {case.id: record for case, record in after.items()},
         latencies,
-        (baseline_name, head_name),
+        names,
         notes,
     )
 

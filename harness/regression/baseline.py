@@ -149,7 +149,7 @@ def refuse_unacceptable(head: Results, baseline: Results | None) -> None:
 def _measured_of(record: Record) -> tuple[Measurement, ...]:
     """Return what to measure of a case: what its record holds, or the default if it failed."""
     if not record.status.is_measured:
-        return Grid().measure
+        return tuple(Grid().measure)
     return tuple(name for name in Measurement if getattr(record, name) is not None)
 
 

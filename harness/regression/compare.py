@@ -48,9 +48,8 @@ RECORD_BASELINE = (
 def compare(
     baseline: Results,
     head: Results,
+    names: tuple[str, str],
     *,
-    baseline_name: str,
-    head_name: str,
     confirm: Confirm | None = None,
     least_processes: int = BASELINE_PROCESSES,
     advice: str = RECORD_BASELINE,
@@ -60,8 +59,7 @@ def compare(
     Args:
         baseline: the earlier run.
         head: the later run.
-        baseline_name: for messages.
-        head_name: for messages.
+        names: of the two, for messages.
         confirm: times suspects again; without it they are inconclusive.
         least_processes: a latency is judged only if the baseline timed the case in as many.
         advice: what to do if it timed cases in fewer.
@@ -71,12 +69,12 @@ def compare(
         NotComparableError: they have nothing in common that may be compared.
         Refusal: a run holds a case twice.
     """
-    old, new = _by_id(baseline, baseline_name), _by_id(head, head_name)
+    old, new = _by_id(baseline, names[0]), _by_id(head, names[1])
     of_times, of_counts = _aligned(old, new, baseline, head)
     both = [(old[name], new[name]) for name in old if name in new]
     if not any(first.status.is_measured and second.status.is_measured for first, second in both):
         raise NotComparableError(
-            f"{baseline_name} and {head_name} have no case in common that was measured in both "
+            f"{names[0]} and {names[1]} have no case in common that was measured in both "
             f"({next(iter(old))} is in the first, {next(iter(new))} in the second): compare runs "
             "of one sweep on one kind of device"
         )
@@ -92,7 +90,6 @@ def compare(
         *notes,
         *_notes(both, least_processes, advice),
     ]
-    names = (baseline_name, head_name)
     return compare_records(old, new, latencies, names, notes, of_counts)
 
 
@@ -162,14 +159,7 @@ def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -
         names = (shift.case.id for shift in suspects)
         return {name: new[name] for name in names if len(old[name]) >= CONFIRMING_PROCESSES}
 
-    return compare(
-        before,
-        after,
-        baseline_name=names[0],
-        head_name=names[1],
-        confirm=confirm,
-        least_processes=1,
-    )
+    return compare(before, after, names, confirm=confirm, least_processes=1)
 
 
 def refuse_duplicates(results: Results, name: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf, log
 from pathlib import Path
 from statistics import median
@@ -568,11 +568,7 @@ def baseline_of_history(history: History, head: Results, last: int) -> Results:
             if case in recent
         ),
         runs=finished[-1].runs,
-        environments={
-            name: environment
-            for results in finished
-            for name, environment in results.environments.items()
-        },
+        environments=dict(chain.from_iterable(one.environments.items() for one in finished)),
     )
 
 

@@ -426,13 +426,11 @@ def judge(shift: Shift, fresh: Sequence[float] | str) -> Change:
     def inconclusive(why: str, ratio: Estimate = shift.ratio) -> Change:
         return _inconclusive(shift.case, f"{first}; {why}", ratio)
 
-    if shift.unsteady:
-        return inconclusive(shift.unsteady)
-    if not shift.is_suspect and shift.noise:
-        return inconclusive(shift.noise)
-    if not shift.is_suspect and len(shift.before) == 1:
-        return inconclusive("one process before does not show how much processes differ")
     if not shift.is_suspect:
+        if why := shift.unsteady or shift.noise:
+            return inconclusive(why)
+        if len(shift.before) == 1:
+            return inconclusive("one process before does not show how much processes differ")
         within = "differences between processes" if shift.before else "precision of one process"
         text = f"{first}, within the {within}"
         return latency_change(shift.case, ChangeKind.UNCHANGED, text, shift.ratio)

@@ -7,8 +7,9 @@ that are printed in a terminal need neither matplotlib nor pandas.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from harness.records.lazy import names_in
 
 if TYPE_CHECKING:
     from harness.report.changes import (
@@ -19,18 +20,16 @@ if TYPE_CHECKING:
         end_of_comparison,
         history_as_plain,
     )
-    from harness.report.choice import choices_document, evidence_lines, workload_document
+    from harness.report.choice import choices_document, evidence_lines
     from harness.report.choice_code import python_lines
     from harness.report.choice_json import choices_as_json
     from harness.report.ci import (
         LIMIT_BYTES,
         annotations_of_comparison,
-        annotations_of_refusal,
         junit_of_comparison,
-        junit_of_refusal,
         junit_of_run,
+        reports_of_gate,
         summary_of_comparison,
-        summary_of_refusal,
         summary_of_run,
     )
     from harness.report.document import (
@@ -62,83 +61,6 @@ if TYPE_CHECKING:
         verdict_as_json,
     )
 
-_NAMES = {
-    "changes": (
-        "MOST_ROWS",
-        "comparison_as_plain",
-        "document_of_comparison",
-        "document_of_history",
-        "end_of_comparison",
-        "history_as_plain",
-    ),
-    "choice": (
-        "choices_document",
-        "evidence_lines",
-        "workload_document",
-    ),
-    "choice_code": ("python_lines",),
-    "choice_json": ("choices_as_json",),
-    "ci": (
-        "LIMIT_BYTES",
-        "annotations_of_comparison",
-        "annotations_of_refusal",
-        "junit_of_comparison",
-        "junit_of_refusal",
-        "junit_of_run",
-        "summary_of_comparison",
-        "summary_of_refusal",
-        "summary_of_run",
-    ),
-    "document": (
-        "Cell",
-        "Document",
-        "Facts",
-        "Panel",
-        "Table",
-        "Text",
-        "definitions",
-        "json_text",
-        "markdown",
-        "number",
-        "pill",
-        "show",
-        "terminal_lines",
-    ),
-    "exports": (
-        "AS_TEXT",
-        "bencher_metrics",
-        "csv_table",
-        "smaller_is_better",
-    ),
-    "figures": ("file_of",),
-    "page": (
-        "build_page",
-        "drawings_of",
-        "tables_of",
-        "write_report",
-    ),
-    "pytest_benchmark": (
-        "extra_info_of",
-        "import_benchmarks",
-        "machine_info_of",
-    ),
-    "run": (
-        "document_of_run",
-        "run_as_plain",
-        "run_tables",
-        "statuses_text",
-    ),
-    "verdict": (
-        "assert_layer_norm",
-        "document_of_explanation",
-        "document_of_self_test",
-        "document_of_verdict",
-        "headline",
-        "verdict_as_json",
-    ),
-}
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-
 __all__ = [
     "AS_TEXT",
     "LIMIT_BYTES",
@@ -150,7 +72,6 @@ __all__ = [
     "Table",
     "Text",
     "annotations_of_comparison",
-    "annotations_of_refusal",
     "assert_layer_norm",
     "bencher_metrics",
     "build_page",
@@ -175,30 +96,24 @@ __all__ = [
     "import_benchmarks",
     "json_text",
     "junit_of_comparison",
-    "junit_of_refusal",
     "junit_of_run",
     "machine_info_of",
     "markdown",
     "number",
     "pill",
     "python_lines",
+    "reports_of_gate",
     "run_as_plain",
     "run_tables",
     "show",
     "smaller_is_better",
     "statuses_text",
     "summary_of_comparison",
-    "summary_of_refusal",
     "summary_of_run",
     "tables_of",
     "terminal_lines",
     "verdict_as_json",
-    "workload_document",
     "write_report",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"harness.report.{_MODULE_OF[name]}"), name)
+__getattr__ = names_in(__name__, __file__)

@@ -46,7 +46,7 @@ from harness.report.figures import (
     span,
     ticks,
 )
-from harness.report.frame import PageData, grid, groups, leading, worst
+from harness.report.frame import PageData, grid, groups, leading, tables_by_device, worst
 
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing "
@@ -179,9 +179,6 @@ def _error_table(device: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool
     )
 
 
-_GRADIENTS = ("dx", "dweight", "dbias")
-
-
 def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
     """Show how far dx, dweight and dbias are from the exact gradients."""
     cases = data.cases
@@ -201,24 +198,14 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
     outputs = outputs.join(cases[axes], on="case")
     largest = outputs.groupby([*axes, "output"], observed=True)["ulp"].transform("max")
     firsts = worst(outputs.assign(ulp=largest), [*axes, "output"], "ulp")
-    tables: list[Table] = []
-    for (device, direction), rows in groups(firsts, "device", "direction"):
-        table = Table(
-            name=name_of("gradients", device, direction),
-            title=f"Largest error of the gradients in ulp: {device}, {direction}",
-            caption="At the scale of their row or column, the worst of all shapes and inputs. "
-            + SYMBOLS_TEXT,
-            columns=columns("Implementation", "dtype", *(f"{name}#" for name in _GRADIENTS)),
-            rows=grid(
-                rows,
-                ["dtype", "label"],
-                "output",
-                _GRADIENTS,
-                lambda row: pill(row.status, rounded(row.ulp)),
-            ),
-            is_folded=bool(tables),
-        )
-        tables.append(table)
+    tables = tables_by_device(
+        firsts,
+        "gradients",
+        "Largest error of the gradients in ulp",
+        f"At the scale of their row or column, the worst of all shapes and inputs. {SYMBOLS_TEXT}",
+        lambda row: pill(row.status, rounded(row.ulp)),
+        outputs=("dx", "dweight", "dbias"),
+    )
     of_all = f"Of {count(len(backward), 'case')} with gradients"
     texts = [_gradients_text(backward, one) for one in (Status.WRONG, Status.INACCURATE)]
     return (Text(f"{of_all} {' and '.join(texts)}."), *tables)

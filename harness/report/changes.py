@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import isfinite, log
 from typing import TYPE_CHECKING, Any
 
 from harness.records import Estimate
 from harness.records.metrics import Metric
-from harness.records.text import as_speed, count, percent_text, speed_interval_text, speed_text
+from harness.records.text import as_speed, count, interval_text, percent_text, speed_text
 from harness.regression import (
     LEAST_RUNS,
     MISSING_DETECTOR,
@@ -113,7 +113,7 @@ def _row(change: Change, *alike: Change) -> tuple[Cell, ...]:
     if change.ratio is not None:
         found = as_speed(change.ratio)
         is_known = isfinite(found.high)  # not of a single process or epoch
-        speed = speed_interval_text(found) if is_known else speed_text(found.value)
+        speed = interval_text(found) if is_known else speed_text(found.value)
     return (
         case_cell(change.case),
         number(speed),
@@ -185,10 +185,10 @@ def how_it_changed(data: PageData) -> tuple[Block, ...]:
     history = data.history
     if history is None:
         return ()
-    trends = [
-        series_of(history, metric) for name, metric in TREND_METRICS.items() if name != "time"
-    ]
-    (speeds,) = (trend for trend in trends if _name(trend.metric) == "speed")
+    trends = {
+        name: series_of(history, metric) for name, metric in TREND_METRICS.items() if name != "time"
+    }
+    speeds = trends["speed"]
     return (
         Text(
             f"{_span(history)}, in the order of their commits. The other sections are of the "
@@ -196,16 +196,12 @@ def how_it_changed(data: PageData) -> tuple[Block, ...]:
             "in turn with each case."
         ),
         *(Text(note[0].upper() + note[1:]) for note in _notes(history, speeds)),
-        _change_table(trends, _MOST_ON_PAGE),
+        _change_table(trends.values(), _MOST_ON_PAGE),
         *_figures(history, speeds),
         _series_table(speeds, _MOST_ON_PAGE)
         if speeds.series
         else Text("No case has a speed relative to a reference."),
     )
-
-
-def _name(metric: Metric) -> str:
-    return metric.heading("trend") or metric.name
 
 
 def _span(history: History) -> str:
@@ -236,10 +232,8 @@ def _value_text(metric: Metric, value: float) -> str:
 
 
 def _estimate_text(metric: Metric, value: Estimate) -> str:
-    text = _value_text(metric, value.value)
-    if value.low == value.high:
-        return text
-    return f"{text} [{_value_text(metric, value.low)}, {_value_text(metric, value.high)}]"
+    write = partial(_value_text, metric)
+    return write(value.value) if value.low == value.high else interval_text(value, write)
 
 
 def _change_text(metric: Metric, change: TrendChange) -> str:
@@ -274,7 +268,7 @@ def _series_table(trend: Trend, most_rows: int) -> Table:
     more = f" {count(left, 'more series', 'more series')}: --case chooses, --json has all."
     return Table(
         name="series",
-        title=f"Every series of {_name(metric)}: {len(trend.series):,}",
+        title=f"Every series of {metric.heading('trend')}: {len(trend.series):,}",
         caption="Noise is between runs. Runs that cannot be compared, such as of another "
         f"machine, have a series of their own.{more if left else ''}",
         columns=columns("case", "last#", "first#", "trend", "runs#", "noise#", "changes#"),
@@ -292,7 +286,7 @@ def _bars(values: Sequence[float]) -> str:
     return "".join(_BARS[round(steps * log(value / low) / log(high / low))] for value in values)
 
 
-def _change_table(trends: list[Trend], most_rows: int) -> Block:
+def _change_table(trends: Iterable[Trend], most_rows: int) -> Block:
     found = [
         (trend.metric, series, change)
         for trend in trends
@@ -314,7 +308,7 @@ def _change_table(trends: list[Trend], most_rows: int) -> Block:
         rows=tuple(
             (
                 case_cell(series.case),
-                Cell(_name(metric).replace("-", " ")),
+                Cell(metric.heading("trend").replace("-", " ")),
                 Cell(_change_text(metric, change), is_long=True, is_strong=change.is_worse),
                 Cell(change.commits, link=change.first.commit_url),
                 Cell(f"{change.last.path.name} to {change.first.path.name}", is_long=True),
@@ -357,7 +351,7 @@ def history_as_plain(history: History, trend: Trend) -> dict[str, Any]:
     """Return a history as plain values."""
     return {
         "folder": str(history.folder),
-        "metric": _name(trend.metric),
+        "metric": trend.metric.heading("trend"),
         "unit": trend.metric.unit,
         "change_points_searched": trend.is_searched,
         "notes": _notes(history, trend),

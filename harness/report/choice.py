@@ -20,9 +20,9 @@ from harness.records.text import (
     bytes_text,
     count,
     in_words,
+    interval_text,
     percent_text,
     seconds_text,
-    speed_interval_text,
     speed_text,
     ulp_text,
 )
@@ -170,7 +170,7 @@ def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) 
     if len(speeds) < len(served):
         return f"Run {label_of(name)}"
     mean = "" if len(speeds) == 1 else " on average"
-    shown = speed_interval_text(geometric_mean(speeds))
+    shown = interval_text(geometric_mean(speeds))
     return f"Run {label_of(name)}: {shown} the speed of {REFERENCE_NAME}{mean}"
 
 
@@ -309,14 +309,8 @@ def pace_text(candidate: Candidate | None, native_s: Estimate | None) -> str:
         return DASH
     speed = speed_of(candidate, native_s)
     if speed is None:
-        return interval_text(candidate.cost)
-    return speed_text(1.0) if candidate.name == NATIVE else speed_interval_text(speed)
-
-
-def interval_text(estimate: Estimate) -> str:
-    """Return a time with its interval."""
-    low, high = seconds_text(estimate.low), seconds_text(estimate.high)
-    return f"{seconds_text(estimate.value)} [{low}, {high}]"
+        return interval_text(candidate.cost, seconds_text)
+    return speed_text(1.0) if candidate.name == NATIVE else interval_text(speed)
 
 
 def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
@@ -445,8 +439,19 @@ SCENARIO_COLUMNS = columns("for", "run", "speed#", "time#", "error#", "memory#",
 """Of :func:`scenario_row`."""
 
 
-def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
-    """Return what to run in each scenario, and what each other candidate would cost or gain."""
+def choices_document(
+    choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
+) -> Document:
+    """Return what to run for a workload on each device or, without one, in each scenario.
+
+    Also what each other candidate would cost or gain.
+    """
+    blocks = _workload_blocks(workload_choices) if workload_choices else _choice_blocks(choices)
+    notes = (Text(note, "note") for note in choices.notes)
+    return (*blocks, *notes, *map(Text, evidence))
+
+
+def _choice_blocks(choices: Choices) -> Document:
     is_priced = len(choices.choices) <= _MOST_PRICED
     remarks = [] if is_priced else ["for the other candidates, use the filters or --format json"]
     if choices.untimed:
@@ -466,8 +471,6 @@ def choices_document(choices: Choices, evidence: Sequence[str]) -> Document:
             ),
         ),
         *map(Text, remarks),
-        *(Text(note, "note") for note in choices.notes),
-        *map(Text, evidence),
     )
 
 
@@ -500,11 +503,8 @@ def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, 
     )
 
 
-def workload_document(
-    choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
-) -> Document:
-    """Return the choice for a workload on each device, and what a choice per shape would take."""
-    blocks: list[Facts | Text] = []
+def _workload_blocks(workload_choices: Sequence[WorkloadChoice]) -> Iterator[Facts | Text]:
+    """Yield the choice for a workload on each device, and what a choice per shape would take."""
     for choice in workload_choices:
         best, (held, all_calls) = choice.best, choice.covered
         run = "no implementation is eligible" if best is None else run_text(best.label)
@@ -518,26 +518,20 @@ def workload_document(
             if candidate is not best
         ]
         if best is not None and best.cost is not None:
-            total = f"{pace_text(best, choice.native_s)}, takes {interval_text(best.cost)} in all"
+            takes = interval_text(best.cost, seconds_text)
+            total = f"{pace_text(best, choice.native_s)}, takes {takes} in all"
             prices.insert(0, (best.label, total))
         own = [
             (f"{call.count} x {call.text}", one.best.label if one.best else "none")
             for call, one in choice.calls
         ]
         missing = [(f"{call.count} x {call.text}", "not in the run") for call in choice.missing]
-        blocks += [
-            Facts(title, tuple(prices)),
-            Facts(per_shape_text(choice), (*own, *missing)),
-            Text(f"covered: {held} of {all_calls} calls"),
-        ]
-    return (*blocks, *(Text(note, "note") for note in choices.notes), *map(Text, evidence))
-
-
-def per_shape_text(choice: WorkloadChoice) -> str:
-    """Return what a choice per shape takes."""
-    if choice.per_shape_s is None:
-        return "a choice per shape does not serve every call"
-    return f"a choice per shape takes {interval_text(choice.per_shape_s)} in all"
+        per_shape = "does not serve every call"
+        if choice.per_shape_s is not None:
+            per_shape = f"takes {interval_text(choice.per_shape_s, seconds_text)} in all"
+        yield Facts(title, tuple(prices))
+        yield Facts(f"a choice per shape {per_shape}", (*own, *missing))
+        yield Text(f"covered: {held} of {all_calls} calls")
 
 
 def machine_words(environment: Environment) -> Iterator[str]:

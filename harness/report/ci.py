@@ -27,14 +27,30 @@ from harness.store import Results
 __all__ = [
     "LIMIT_BYTES",
     "annotations_of_comparison",
-    "annotations_of_refusal",
     "junit_of_comparison",
-    "junit_of_refusal",
     "junit_of_run",
+    "reports_of_gate",
     "summary_of_comparison",
-    "summary_of_refusal",
     "summary_of_run",
 ]
+
+
+def reports_of_gate(found: Comparison | str) -> tuple[str, Document, list[str]]:
+    """Return JUnit XML, the job summary and the annotations of a gate.
+
+    Args:
+        found: a comparison, or why nothing could be compared. That is an error in all three, so
+            that a gate that could not compare does not look passed.
+    """
+    if not isinstance(found, str):
+        summary = summary_of_comparison(found)
+        return junit_of_comparison(found), summary, annotations_of_comparison(found)
+    return (
+        _junit([_test("the gate", "error", "not compared", found)], {}),
+        (Text("layernorm-bench: ❌ nothing was compared", "title"), Text(found)),
+        list(_annotations("error", [("layernorm-bench: nothing was compared", found)])),
+    )
+
 
 # --- the job summary: Markdown with the worst cases first ----------------------------------------
 
@@ -46,11 +62,6 @@ def summary_of_comparison(comparison: Comparison) -> Document:
     """Return the verdict of a gate and its changes; unchanged cases are only counted."""
     title = f"layernorm-bench: {' '.join(verdict(comparison))}"
     return (Text(title, "title"), *document_of_comparison(comparison))
-
-
-def summary_of_refusal(why: str) -> Document:
-    """Return why nothing could be compared."""
-    return (Text("layernorm-bench: ❌ nothing was compared", "title"), Text(why))
 
 
 def summary_of_run(results: Results, name: str) -> Document:
@@ -108,11 +119,6 @@ def junit_of_comparison(comparison: Comparison) -> str:
     ]
     properties = {"head": comparison.head, "baseline": comparison.baseline}
     return _junit(tests, properties, comparison.notes)
-
-
-def junit_of_refusal(why: str) -> str:
-    """Return a report of one error, so that a gate that could not compare does not look passed."""
-    return _junit([_test("the gate", "error", "not compared", why)], {})
 
 
 def junit_of_run(results: Results, name: str) -> str:
@@ -212,11 +218,6 @@ def annotations_of_comparison(comparison: Comparison) -> list[str]:
     notes = [("layernorm-bench", note) for note in comparison.notes]
     levels = (("error", failing), ("warning", warnings), ("notice", notes))
     return [line for level, found in levels for line in _annotations(level, found)]
-
-
-def annotations_of_refusal(why: str) -> list[str]:
-    """Return an error that says why nothing could be compared."""
-    return list(_annotations("error", [("layernorm-bench: nothing was compared", why)]))
 
 
 def _annotations(level: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.resources import files
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup, escape
 
@@ -308,14 +308,13 @@ _UNBROKEN = re.compile(r"`[^`]*`|\[[^\[\]]{,30}\]")  # commands and intervals st
 _NOTHING = {"", DASH}
 
 
-def show(document: Document, stream: TextIO | None = None) -> None:
-    """Print a document, by default on standard output; rows with a status are yellow."""
+def show(document: Document) -> None:
+    """Print a document on standard output; rows with a status are yellow."""
     from rich.console import Console
     from rich.text import Text as Line
 
-    stream = stream or sys.stdout
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    width = min(console.width, _WIDEST) if stream.isatty() else _WIDEST
+    console = Console(highlight=False, markup=False, emoji=False)
+    width = min(console.width, _WIDEST) if sys.stdout.isatty() else _WIDEST
     for line, style in terminal_lines(document, width):
         console.print(Line(line, style), soft_wrap=True)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from string import ascii_uppercase
 from typing import Any
 
@@ -21,7 +22,7 @@ from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Recor
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words
 from harness.regression import Comparison, History
-from harness.report.document import DASH, Cell, number
+from harness.report.document import DASH, Cell, Panel, Table, columns, name_of, number
 from harness.selection import (
     DEFAULT_MAX_CONDITION,
     REFERENCE_NAME,
@@ -32,7 +33,7 @@ from harness.selection import (
 )
 from harness.store import Results
 
-__all__ = ["PageData", "gather", "grid", "groups", "leading", "worst"]
+__all__ = ["PageData", "gather", "grid", "groups", "leading", "tables_by_device", "worst"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +156,9 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     the order in which the page shows them.
     """
     rows = [_row(record, device) for record, device in zip(records, devices, strict=True)]
-    columns: dict[str, pd.Series] = {}
-    for name, first in rows[0].items():
-        kind = object if isinstance(first, str) else int if name in _SIZES else float
-        columns[name] = pd.Series([row[name] for row in rows], dtype=kind)
-    cases = pd.DataFrame(columns)
+    numbers = (name for name, first in rows[0].items() if not isinstance(first, str))
+    kinds = {name: int if name in _SIZES else float for name in numbers}
+    cases = pd.DataFrame(rows, dtype=object).astype(kinds)
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
     cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone
@@ -259,6 +258,48 @@ def grid(
         )
         for key, _ in groups(rows[list(down)], *down)
     )
+
+
+def tables_by_device(
+    rows: pd.DataFrame,
+    name: str,
+    title: str,
+    caption: str,
+    cell: Callable[[Any], Cell],
+    *,
+    outputs: Sequence[str] = (),
+    draw: Callable[..., Any] | None = None,
+) -> tuple[Table, ...]:
+    """Return a table per device and direction, with a row per implementation and dtype.
+
+    Args:
+        rows: one for each cell.
+        name: by which a table is exported, with the device and the direction.
+        title: of the tables, as ``name``.
+        caption: of each table.
+        cell: makes a cell of a row.
+        outputs: a column is one of them, or else a shape.
+        draw: makes a drawing of its rows and shapes, for export.
+    """
+    tables: list[Table] = []
+    for (device, direction), group in groups(rows, "device", "direction"):
+        by_size = () if outputs else group.sort_values("elements", kind="stable")["shape"].unique()
+        order = list(outputs or by_size)
+        words = f"{title}: {device}, {direction}"
+        own = name_of(name, device, direction)
+        table = Table(
+            name=own,
+            title=words,
+            caption=caption,
+            columns=columns("Implementation", "dtype", *(f"{head}#" for head in order)),
+            rows=grid(group, ["dtype", "label"], "output" if outputs else "shape", order, cell),
+            is_folded=bool(tables),
+            drawings=(Panel(own, words, partial(draw, title=words, rows=group, shapes=order)),)
+            if draw
+            else (),
+        )
+        tables.append(table)
+    return tuple(tables)
 
 
 def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:

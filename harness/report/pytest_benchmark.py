@@ -38,7 +38,6 @@ __all__ = [
     "extra_info_of",
     "import_benchmarks",
     "machine_info_of",
-    "record_from",
 ]
 
 KEY = "layernorm_bench"
@@ -62,16 +61,6 @@ def extra_info_of(record: Record, *, model_bytes: int) -> dict[str, Any]:
 def machine_info_of(environment: Environment) -> dict[str, Any]:
     """Return the entry to add to ``machine_info``: ``{KEY: ...}``."""
     return {KEY: to_plain(environment)}
-
-
-def record_from(carried: Mapping[str, Any]) -> Record:
-    """Return the record in ``extra_info[KEY]``, without times.
-
-    Raises:
-        KeyError, ValueError, TypeError, AttributeError: it is damaged or of another version.
-    """
-    record: Record = from_plain(Record, carried)
-    return replace(record, latency=None, cold=None)
 
 
 # by value of pytest-benchmark's --benchmark-timer
@@ -125,7 +114,7 @@ def import_benchmarks(path: Path, command: str) -> Results:
 
 def _record(benchmark: Mapping[str, Any], environment: Environment) -> Record:
     carried = benchmark["extra_info"][KEY]
-    record = record_from(carried)
+    record: Record = from_plain(Record, carried)  # it has no times
     if record.environment != environment.fingerprint:
         raise ValueError(
             f"{record.case.id} is of environment {record.environment}, but the file is of "

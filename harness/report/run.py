@@ -18,9 +18,9 @@ from harness.records.text import (
     count,
     grouped,
     in_words,
+    interval_text,
     percent_text,
     seconds_text,
-    speed_interval_text,
 )
 from harness.report.choice import headline_of
 from harness.report.document import (
@@ -191,7 +191,7 @@ def answer_lines(outcome: SessionOutcome) -> list[str]:
     (label,) = map(label_of, names)
     if not speeds or label == REFERENCE_NAME:
         return _right_lines(records)
-    mean = speed_interval_text(geometric_mean(speeds))
+    mean = interval_text(geometric_mean(speeds))
     return [f"{label} has {mean} the speed of {REFERENCE_NAME}.", *_right_lines(records)]
 
 

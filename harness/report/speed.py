@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import isnan, log2
 from typing import Any
@@ -45,7 +45,7 @@ from harness.report.figures import (
     speed_map,
     speed_word,
 )
-from harness.report.frame import PageData, grid, groups, leading, worst
+from harness.report.frame import PageData, groups, leading, tables_by_device, worst
 from harness.selection import (
     NATIVE,
     REFERENCE_NAME,
@@ -286,7 +286,7 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
         )
 
     title = f"Speed relative to {REFERENCE_NAME}"
-    tables = _by_shape(speeds, "speed", title, caption, cell, draw=speed_map)
+    tables = tables_by_device(speeds, "speed", title, caption, cell, draw=speed_map)
     return tables or (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
 
 
@@ -302,7 +302,7 @@ def memory(data: PageData) -> tuple[Block, ...]:
     )
     most = cases[is_known].sort_values("peak_bytes", ascending=False, kind="stable")
     known = most.drop_duplicates(["device", "direction", "dtype", "label", "shape"])
-    tables = _by_shape(known, "memory", "Peak memory of a call", caption, _memory_cell)
+    tables = tables_by_device(known, "memory", "Peak memory of a call", caption, _memory_cell)
     return tables or (Text("No memory was measured."),)
 
 
@@ -319,35 +319,3 @@ def _memory_cell(row: Any) -> Cell:
     # a case without elements has no results
     text = speed_text(row.peak_ratio) if row.peak_ratio > 0 else peak
     return number(text, note=", ".join(notes), title=peak)
-
-
-def _by_shape(
-    rows: pd.DataFrame,
-    name: str,
-    title: str,
-    caption: str,
-    cell: Callable[[Any], Cell],
-    draw: Callable[..., Any] | None = None,
-) -> tuple[Table, ...]:
-    """Return one table per device and direction, with a row per implementation and dtype.
-
-    ``draw`` makes a drawing of its rows and shapes, for export.
-    """
-    tables: list[Table] = []
-    for (device, direction), group in groups(rows, "device", "direction"):
-        shapes = list(group.sort_values("elements", kind="stable")["shape"].unique())
-        words = f"{title}: {device}, {direction}"
-        own = name_of(name, device, direction)
-        table = Table(
-            name=own,
-            title=words,
-            caption=caption,
-            columns=columns("Implementation", "dtype", *(f"{shape}#" for shape in shapes)),
-            rows=grid(group, ["dtype", "label"], "shape", shapes, cell),
-            is_folded=bool(tables),
-            drawings=(Panel(own, words, partial(draw, title=words, rows=group, shapes=shapes)),)
-            if draw
-            else (),
-        )
-        tables.append(table)
-    return tuple(tables)

@@ -7,7 +7,7 @@ module, so it is imported from there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.records.lazy import names_in
 
@@ -122,17 +122,4 @@ __all__ = [
     "worker_info",
 ]
 
-_OF_PARENT = {
-    *("JobQueue", "Session", "SessionOutcome", "cases_on", "count_instructions"),
-    *("missing_jobs", "plan", "refuse_unresolved", "run_session"),
-}  # of modules that no worker needs
-_find_of_parent = names_in(__name__, _OF_PARENT, "session", "instructions")
-_find_of_worker = names_in(
-    __name__,
-    __all__,
-    *("fleet", "call", "state", "integrity", "attempt", "timing", "recheck", "case"),
-)  # torch last
-
-
-def __getattr__(name: str) -> Any:
-    return (_find_of_parent if name in _OF_PARENT else _find_of_worker)(name)
+__getattr__ = names_in(__name__, __file__)

@@ -5,8 +5,9 @@ Workloads are imported when they are used: they alone need pydantic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness.records.lazy import names_in
 from harness.selection.choice import (
     FILTERS,
     Answer,
@@ -103,10 +104,4 @@ __all__ = [
     "worst_in_common",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from harness.selection import workload
-
-    return getattr(workload, name)
+__getattr__ = names_in(__name__, __file__)

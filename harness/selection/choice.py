@@ -36,7 +36,7 @@ from harness.selection.evidence import (
 )
 from harness.selection.ranking import (
     Candidate,
-    Ranking,
+    Ranked,
     Times,
     cost_of,
     geometric_mean,
@@ -58,13 +58,10 @@ Wanted = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Ranked):
     """The choice for one scenario."""
 
     scenario: Scenario
-    ranking: Ranking
-    candidates: tuple[Candidate, ...]
-    """The fastest first; those without a time are last."""
     distributions: tuple[str, ...]
     """Distributions that any candidate was verified on."""
     times: Times
@@ -72,17 +69,9 @@ class Choice:
     """The choice for inputs of any condition number; None if this one is for any."""
 
     @property
-    def best(self) -> Candidate | None:
-        return self.ranking.best
-
-    @property
     def native_s(self) -> Estimate | None:
         """Time of native, on the scale of the candidates' costs; None if it is not known."""
         return self.times.native_s
-
-    def candidate(self, name: CandidateName) -> Candidate | None:
-        """Return the candidate of that name; None if it was not measured in this scenario."""
-        return next((one for one in self.candidates if one.name == name), None)
 
     def speed(self, candidate: Candidate) -> Estimate | None:
         """Return the speed of ``candidate`` relative to native; None if it is not known."""
@@ -346,18 +335,11 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverallChoice:
+class OverallChoice(Ranked):
     """One implementation for all scenarios of a slice: costs are mean ratios to the reference."""
 
-    ranking: Ranking
-    candidates: tuple[Candidate, ...]
-    """Those that were timed, the fastest first."""
     fastest_in: int
     """Scenarios in which no eligible candidate is faster than the best beyond the intervals."""
-
-    def candidate(self, name: CandidateName) -> Candidate | None:
-        """Return the candidate of that name; None if it was not timed."""
-        return next((one for one in self.candidates if one.name == name), None)
 
 
 def choose_overall(

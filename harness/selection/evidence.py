@@ -39,24 +39,6 @@ _LEVELS = (10.0, 1e3, 1e6)
 _MOST_RECORDS = 20_000  # trade-off: of more, each further level takes seconds
 
 _USUAL = Case(implementation="", shape=())
-_RELATED: Mapping[Direction, tuple[Direction, ...]] = {
-    Direction.FORWARD: (Direction.FORWARD,),
-    Direction.BACKWARD: (Direction.BACKWARD, Direction.FORWARD_BACKWARD, Direction.FORWARD),
-    Direction.FORWARD_BACKWARD: (
-        Direction.FORWARD_BACKWARD,
-        Direction.BACKWARD,
-        Direction.FORWARD,
-    ),
-}
-"""Directions whose errors are evidence for a direction, the most similar first."""
-_FAILURES = (
-    Status.CRASHED,
-    Status.TIMEOUT,
-    Status.ERROR,
-    Status.OUT_OF_MEMORY,
-    Status.UNSUPPORTED,
-)
-
 CandidateName = tuple[str, Mode]
 """The implementation, and how it is run."""
 Point = tuple[object, ...]
@@ -252,8 +234,10 @@ def _scenario_of(record: Record) -> Scenario:
 
 def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
     """Return the other scenarios whose errors are evidence for this one, the most similar first."""
-    directions = _RELATED[scenario.case.direction]
     case, family = scenario.case, _family(scenario.case)
+    # those whose errors are evidence, the most similar first; of a forward no backward is
+    others = () if case.direction is Direction.FORWARD else reversed(Direction)
+    directions = [*dict.fromkeys((case.direction, *others))]
     similar = [
         other
         for other in groups
@@ -352,7 +336,7 @@ def disqualification_of(
         max_error_ulp: largest allowed error of the worst output, scaled.
         accuracy: which results are accepted.
     """
-    of_status: dict[Status, list[Record]] = {status: [] for status in Status}
+    of_status: dict[str, list[Record]] = {status: [] for status in Status}
     for record in own:
         of_status[record.status].append(record)
     measured = [record for record in own if record.status.is_measured]
@@ -362,13 +346,13 @@ def disqualification_of(
             for record in of_status[Status.OUT_OF_GUARANTEE]
             if attainable.get(point_of(record.case))
         ]
-    for status in _FAILURES if measured else ():
-        of_status[status] = [
-            record for record in of_status[status] if point_of(record.case) in attainable
-        ]
-    for status in (Status.WRONG, Status.OUT_OF_GUARANTEE, *_FAILURES, Status.INACCURATE):
-        if (records := of_status[status]) and status not in accuracy.accepted:
-            kind = DisqualificationKind(status.value)
+    for status in Status:
+        if measured and not status.is_measured:
+            of_status[status] = [
+                record for record in of_status[status] if point_of(record.case) in attainable
+            ]
+    for kind in DisqualificationKind:
+        if (records := of_status.get(kind)) and kind.value not in accuracy.accepted:
             return Disqualification(kind=kind, records=tuple(records))
     unknown = tuple(record for record in measured if record.worst_ulp is None)
     if len(unknown) == len(measured):

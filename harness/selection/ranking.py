@@ -15,7 +15,7 @@ widened by a fixed ratio.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp, inf, log
@@ -112,6 +112,23 @@ class Ranking:
     """Candidates whose intervals overlap the interval of the fastest, and why each lost."""
     eligible: tuple[Candidate, ...] = ()
     """The fastest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A choice among candidates."""
+
+    ranking: Ranking
+    candidates: tuple[Candidate, ...]
+    """The fastest first; those without a time are last."""
+
+    @property
+    def best(self) -> Candidate | None:
+        return self.ranking.best
+
+    def candidate(self, name: CandidateName) -> Candidate | None:
+        """Return the candidate of that name; None if there is none."""
+        return next((one for one in self.candidates if one.name == name), None)
 
 
 def rank(candidates: Sequence[Candidate]) -> Ranking:
@@ -230,31 +247,28 @@ def _leanest(candidates: list[Candidate]) -> list[Candidate]:
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """Return an estimate and its interval times a factor."""
-    ends = (estimate.value, estimate.low, estimate.high)
-    value, low, high = (end * factor for end in ends)
-    return replace(estimate, value=value, low=low, high=high)
+    return _of_ends(lambda ends: ends[0] * factor, estimate)
 
 
 def total(parts: Sequence[Estimate]) -> Estimate:
     """Add times; the ends of the intervals are added as fully correlated."""
-    return Estimate(
-        value=sum(part.value for part in parts),
-        low=sum(part.low for part in parts),
-        high=sum(part.high for part in parts),
-    )
+    return _of_ends(sum, *parts)
 
 
 def geometric_mean(parts: Sequence[Estimate]) -> Estimate:
     """Average ratios; the ends of the intervals are averaged as fully correlated."""
 
-    def mean(values: list[float]) -> float:
+    def mean(values: Sequence[float]) -> float:
         return exp(sum(map(log, values)) / len(values)) if min(values) > 0 else 0.0
 
-    return Estimate(
-        value=mean([part.value for part in parts]),
-        low=mean([part.low for part in parts]),
-        high=mean([part.high for part in parts]),
-    )
+    return _of_ends(mean, *parts)
+
+
+def _of_ends(function: Callable[[Sequence[float]], float], *parts: Estimate) -> Estimate:
+    """Return a function of the values of some estimates, and of either end of their intervals."""
+    ends = zip(*((part.value, part.low, part.high) for part in parts), strict=True)
+    value, low, high = map(function, ends)
+    return replace(parts[0], value=value, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,8 +368,7 @@ def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
     """Return a cost that is not below the seconds of a launch."""
     if launch_s is None or launch_s <= cost.low:
         return cost
-    value, low, high = (max(own, launch_s) for own in (cost.value, cost.low, cost.high))
-    return replace(cost, value=value, low=low, high=high)
+    return _of_ends(lambda ends: max(ends[0], launch_s), cost)
 
 
 def _device_costs(

@@ -18,17 +18,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from harness.cases.axes import AXES
-from harness.cases.sweep import Several, StrictTable, read_table, type_of
+from harness.cases.sweep import (
+    Several,
+    StrictTable,
+    read_table,
+    table_in,
+    table_of,
+    tables_in,
+    type_of,
+)
 from harness.records import Case, Estimate
 from harness.records.refusal import NotComparableError, Refusal
-from harness.records.text import grouped, shape_text, suggest
+from harness.records.text import grouped, shape_text
 from harness.selection.choice import Choice, Choices, combined
-from harness.selection.ranking import Candidate, Ranking, cost_of, rank, scaled, total
+from harness.selection.ranking import Ranked, cost_of, rank, scaled, total
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
 
@@ -40,22 +48,13 @@ _OPTIONAL = ("device", "normalized_dims", "param_dtype", "layout", "affine", "ep
 """Axes without which a call has the value of the run, if the run has only one; without a device it
 is a call on every device of the run, each with its own choice."""
 
-if TYPE_CHECKING:
-
-    class _Axes(StrictTable):
-        def __init__(self, **axes: Any) -> None: ...
-        def __getattr__(self, axis: str) -> Any: ...
-
-else:
-    _Axes = create_model(
-        "_Axes",
-        __base__=StrictTable,
-        **{name: (type_of(AXES[name]), ...) for name in _REQUIRED},
-        **{name: (type_of(AXES[name]) | None, None) for name in _OPTIONAL},
-    )
+_OfAxes: Any = table_of(
+    {name: (type_of(AXES[name]), ...) for name in _REQUIRED}
+    | {name: (type_of(AXES[name]) | None, None) for name in _OPTIONAL}
+)
 
 
-class Call(_Axes):
+class Call(_OfAxes):  # type: ignore[misc] # type checkers do not know the fields, one per axis
     """One kind of call: a value on each axis that a workload may name."""
 
     count: _Count = 1
@@ -90,7 +89,7 @@ class Workload(StrictTable):
 
 def workload_names() -> tuple[str, ...]:
     """Return the names of the package's workloads, in alphabetical order."""
-    return tuple(sorted(path.name.removesuffix(".toml") for path in _WORKLOADS.iterdir()))
+    return tables_in(_WORKLOADS)
 
 
 def find_workload(named: str) -> Workload:
@@ -102,17 +101,13 @@ def find_workload(named: str) -> Workload:
     path = Path(named)
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return read_table(Workload, path, named)
-    if named in workload_names():
-        return read_table(Workload, _WORKLOADS.joinpath(f"{named}.toml"), named)
-    raise Refusal(
-        f"no workload named {named!r}; workloads: {', '.join(workload_names())}"
-        f"{suggest(named, workload_names())} (or give a file, such as mine.toml)"
-    )
+    hint = " (or give a file, such as mine.toml)"
+    return read_table(Workload, table_in(_WORKLOADS, "workload", named, hint), named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadChoice:
-    """The choice for a workload on one device of one environment."""
+class WorkloadChoice(Ranked):
+    """The choice for a workload on one device of one environment; costs are of all calls."""
 
     environment: str
     """Fingerprint."""
@@ -121,13 +116,6 @@ class WorkloadChoice:
     """The calls that the run holds, with the choices for their scenarios."""
     missing: tuple[Call, ...]
     """Calls that the run does not hold."""
-    ranking: Ranking
-    candidates: tuple[Candidate, ...]
-    """The fastest first; the time of one is that of all calls."""
-
-    @property
-    def best(self) -> Candidate | None:
-        return self.ranking.best
 
     @property
     def covered(self) -> tuple[int, int]:

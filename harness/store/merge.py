@@ -22,7 +22,7 @@ from harness.store.parquet import (
     records_of,
     writing,
 )
-from harness.store.schema import StoreError
+from harness.store.schema import StoreError, why_unfinished
 
 _DIGEST_BYTES = 12  # 2**96 values: among a billion records, two meet with a chance of 1e-11
 
@@ -48,11 +48,6 @@ class _Source:
     environments: dict[str, Environment]
     contents: dict[bytes, bytes]
     """Checksum of each record, by the checksum of its case and environment."""
-
-    @property
-    def is_unfinished(self) -> bool:
-        ended = any(run.wall_s is not None for run in self.runs[-1:])
-        return not ended or len(self.contents) < self.planned
 
     @property
     def planned(self) -> int:
@@ -111,7 +106,11 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
         planned=run.planned,
         duplicates=sum(len(source.contents) for source in sources) - len(written),
         environments=len(environments),
-        unfinished=tuple(source.path for source in sources if source.is_unfinished),
+        unfinished=tuple(
+            source.path
+            for source in sources
+            if not source.runs or why_unfinished(source.runs, len(source.contents))
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import pairwise
-from types import NoneType, UnionType
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
@@ -131,17 +131,6 @@ def _reader(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation)
 
 
-def without_none(annotation: Any) -> Any:
-    """Return the annotation without ``| None``."""
-    if _is_optional(annotation):
-        (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
-    return annotation
-
-
-def _is_optional(annotation: Any) -> bool:
-    return get_origin(annotation) is UnionType and NoneType in get_args(annotation)
-
-
 @cache
 def record_schema() -> pa.Schema:
     """Return the schema of a results file, with the unit and description of each field."""
@@ -159,12 +148,13 @@ def _arrow_fields(owner: Any) -> list[pa.Field]:
     hints = get_type_hints(owner)
     made = []
     for field in fields(owner):
-        hint = hints[field.name]
+        options = [part for part in get_args(hints[field.name]) if part is not NoneType]
+        is_optional = NoneType in get_args(hints[field.name])
         metadata = {"description": descriptions.get(field.name, "")}
         if unit := next((_UNITS[end] for end in _UNITS if field.name.endswith(end)), None):
             metadata["unit"] = unit
-        kind = _arrow_type(without_none(hint))
-        made.append(pa.field(field.name, kind, nullable=_is_optional(hint), metadata=metadata))
+        kind = _arrow_type(options[0] if is_optional else hints[field.name])
+        made.append(pa.field(field.name, kind, nullable=is_optional, metadata=metadata))
     return made
 
 

@@ -131,7 +131,7 @@ def results_of(*records: Record, **run: Any) -> Results:
 
 def compared(before: Results | Record, after: Results | Record, **more: Any) -> Comparison:
     old, new = (results_of(run) if isinstance(run, Record) else run for run in (before, after))
-    return compare(old, new, baseline_name="old", head_name="new", **more)
+    return compare(old, new, ("old", "new"), **more)
 
 
 def change(before: Record, after: Record, **more: Any) -> Change:

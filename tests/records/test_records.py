@@ -21,10 +21,10 @@ from harness.records import (
     bytes_text,
     count,
     install_extra,
+    interval_text,
     percent_text,
     seconds_text,
     shape_text,
-    speed_interval_text,
     speed_text,
     ulp_text,
 )
@@ -127,7 +127,7 @@ def test_the_worst_output_has_the_largest_scaled_error(
         (shape_text, (64, 768), "64x768"),
         (speed_text, 12.34, "12.3x"),
         (speed_text, inf, "unknown"),
-        (speed_interval_text, Estimate(value=2.0, low=0.0, high=inf), "2.00x [0x, ∞]"),
+        (interval_text, Estimate(value=2.0, low=0.0, high=inf), "2.00x [0x, ∞]"),
     ],
 )
 def test_a_quantity_has_few_digits_and_its_unit(

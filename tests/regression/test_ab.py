@@ -82,7 +82,7 @@ def compared(
     again: Any = Scripted(fresh or script)
     bench = Bench(fleet=machine, make_fleet=lambda: again, checkout=CHECKOUT, timeout_s=1, **more)
     planned = [Planned(case, ASKED) for case in cases]
-    return ab(planned, (), bench, baseline_name="old", head_name="new"), machine, again
+    return ab(planned, (), bench, ("old", "new")), machine, again
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -100,14 +100,14 @@ def test_base_and_head_run_one_after_the_other_and_then_in_turn() -> None:
 
 def test_base_and_head_swap_roles_in_two_of_five_fresh_processes() -> None:
     def favours_the_first(job: Job) -> Record:
-        is_swapped = is_in_turn(job) and job.options.is_base_first
+        is_swapped = is_in_turn(job) and job.options[1]
         return right(job, ratio=1 / 1.03 if is_swapped else 1.03)
 
     found, _, again = compared(favours_the_first, ONE)
-    assert [job.options.is_base_first for (job,) in again.asked] == [False, True]  # refuted
+    assert [job.options[1] for (job,) in again.asked] == [False, True]  # refuted
     assert found.counts == {ChangeKind.INCONCLUSIVE: 1}
     _, _, again = compared(partial(right, ratio=1.1), ONE)
-    swapped = [job.options.is_base_first for (job,) in again.asked]
+    swapped = [job.options[1] for (job,) in again.asked]
     assert swapped == [False, True, False, True, False]
 
 

@@ -33,7 +33,6 @@ from harness.report import (
     evidence_lines,
     python_lines,
     terminal_lines,
-    workload_document,
 )
 from harness.selection import Accuracy, Choices, Requirements
 
@@ -128,7 +127,7 @@ def test_choices_read_as_in_the_golden_file() -> None:
     for requirements, examples in EXAMPLES:
         for title, records in examples.items():
             choices = choices_among(*records, requirements=requirements)
-            lines += lines_of(title, choices_document(choices, []))
+            lines += lines_of(title, choices_document(choices, (), []))
     one_process = choices_among(ran("native", 1.0, processes=1))
     lines += ["\n# evidence of one process", *evidence_lines(one_process, ["a.parquet"])]
     assert_golden("\n".join(lines), GOLDEN / "choices.txt")
@@ -162,7 +161,7 @@ def test_the_choice_for_a_workload_reads_as_in_the_golden_file() -> None:
     lines: list[str] = []
     for title, records in WORKLOADS.items():
         found = workload_choices(CALLS, *records)
-        lines += lines_of(title, workload_document(choices_among(*records), found, []))
+        lines += lines_of(title, choices_document(choices_among(*records), found, []))
     assert_golden("\n".join(lines), GOLDEN / "workloads.txt")
 
 

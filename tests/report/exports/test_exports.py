@@ -31,12 +31,10 @@ from harness.report import (
     LIMIT_BYTES,
     Document,
     annotations_of_comparison,
-    annotations_of_refusal,
     junit_of_comparison,
-    junit_of_refusal,
     markdown,
+    reports_of_gate,
     summary_of_comparison,
-    summary_of_refusal,
     summary_of_run,
 )
 
@@ -129,8 +127,7 @@ HOSTILE = comparison_of(
 def test_a_gate_reads_as_in_the_golden_file(name: str) -> None:
     if name == "refusal":
         why = "base_.parquet: 50%0A and \udcff"
-        junit, summary = junit_of_refusal(why), summary_of_refusal(why)
-        annotations = annotations_of_refusal(why)
+        junit, summary, annotations = reports_of_gate(why)
     else:
         comparison = one_of_each() if name == "comparison" else HOSTILE
         junit, summary = junit_of_comparison(comparison), summary_of_comparison(comparison)
