@@ -4,8 +4,8 @@
     python experiments/gates/counts.py --report   prints the table of the stored counts
 
 The timed cases of the preset ci are counted again and again: on the machine as it is and beside
-busy neighbours, with the project and Python in folders of other names, with many more environment
-variables, with few files open and with many, in two orders. Each run is then compared with each
+busy neighbours, with the project and Python in folders of other names, beside other packages, with
+many more environment variables and another home, with many files open, in two orders. Each run is then compared with each
 other one by the rule of ``check``, unchanged and with 1 % more instructions.
 """
 
@@ -41,7 +41,14 @@ from neighbour import busy_neighbours  # noqa: E402 - the module is with the tim
 
 ROOT = HERE.parents[1]
 PUBLISHED = ROOT / "results" / "published" / "counts.parquet"
-STATES = ("as it is", "other folders", "1000 variables", "500 open files", "busy neighbours")
+STATES = (
+    "as it is",
+    "other folders",
+    "other packages",
+    "1000 variables",
+    "500 open files",
+    "busy neighbours",
+)
 TIMEOUT_S = 120.0
 PLANTED = 1.01
 SIZES = ((0, 100_000), (100_000, 1_000_000), (1_000_000, sys.maxsize))
@@ -67,16 +74,23 @@ def count_all(order: str) -> dict[str, int]:
 def run(state: str, order: str, folder: Path) -> dict[str, int]:
     """Count all cases in a process of its own, in a state of the machine."""
     python, root, variables = Path(sys.executable), ROOT, dict(os.environ)
-    if state == "other folders":
+    if state in {"other folders", "other packages"}:
         root = folder / "a project in a folder whose name is long"
         root.symlink_to(ROOT)
         environment = folder / "environment"
         subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True)
         python = environment / "bin" / "python"
         (found,) = environment.glob("lib/*/site-packages")
-        paths = [path for path in sys.path if path.endswith("-packages")]
-        (found / "packages.pth").write_text("\n".join(paths) + "\n")
+        paths = [Path(path) for path in sys.path if path.endswith("-packages")]
+        if state == "other folders":
+            (found / "packages.pth").write_text("\n".join(map(str, paths)) + "\n")
+        else:
+            for own in (own for path in paths for own in path.iterdir()):
+                (found / own.name).symlink_to(own)
+            for number in range(80):
+                (found / f"package_{number}").mkdir()
     if state == "1000 variables":
+        variables |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
         variables |= {f"VARIABLE_{number}": "x" * number for number in range(1000)}
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(500 * (state == "500 open files"))]
     try:

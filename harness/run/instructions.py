@@ -8,8 +8,8 @@ such a process, so neither the order nor the other cases matter, and a crash cos
 own callgrind collector starts a process per case. The results of the calls are not checked.
 
 Repeated with nothing changed, a count differs by at most 0.01 %. Objects at other addresses change
-it, because Python's look-up of names and C's allocator depend on them: by up to 1 % in calls of
-10^5 to 10^6 instructions where the project and Python lay in folders of other names.
+it, because Python's look-up of names and C's allocator depend on them. Therefore Python, its modules
+and its variables have names of fixed lengths. What remains is the list of installed packages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import re
 import select
 import shutil
 import signal
+import site
 import subprocess
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -64,6 +66,8 @@ _PROCESSES = 2  # trade-off: each takes 20 s to start, and half a gigabyte
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
 _FOLDER, _CONNECTION = 60, 61  # descriptors: their numbers are in names, whose lengths matter
 _BY_FOLDER = f"/proc/self/fd/{_FOLDER}"
+_LENGTH = 1000  # characters, to which variables are filled up
+_ENTRIES = 24  # folders of modules, to which their list is filled up
 _CLOSED = 3  # exit code of the child that finds the connection closed
 
 
@@ -201,22 +205,46 @@ def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) ->
     kept_apart = fcntl(connection.fileno(), F_DUPFD, _CONNECTION + 1)
     os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), _FOLDER)
     os.dup2(kept_apart, _CONNECTION)
-    # the modules are found by names of the same length wherever they lie
-    for number, entry in enumerate(sys.path):
-        (folder / f"{number:03}").symlink_to(entry or os.getcwd())
-    path = os.pathsep.join(f"{_BY_FOLDER}/{number:03}" for number in range(len(sys.path)))
+    # Python and the modules are found by names of the same length wherever they lie
+    links = {f"{number:03}": str(entry) for number, entry in enumerate(_entries())}
+    path = [f"{_BY_FOLDER}/{number:03}" for number in range(max(_ENTRIES, len(links)))]
+    python = os.path.realpath(sys.executable)
+    links |= {"python": python, "base": sys.base_prefix, "exec": sys.base_exec_prefix}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    variables = {**kept, "PYTHONPATH": path, **_ENVIRONMENT}
-    python = (sys.executable, "-P", "-m", "harness.run.instructions", preload)
+    variables = {**kept, "PYTHONPATH": os.pathsep.join(path), **_ENVIRONMENT}
+    arguments = ("-P", "-m", "harness.run.instructions", preload)
     # a first time, so that bytecode is always read from files, and never compiled
-    subprocess.run(python, env=variables, pass_fds=[_FOLDER], check=False, timeout=START_S)
+    first = [sys.executable, *arguments]
+    subprocess.run(first, env=variables, pass_fds=[_FOLDER], check=False, timeout=START_S)
+    home = kept.get("HOME") or "/"
+    variables |= {
+        "PATH": f"{kept.get('PATH', os.defpath)}{os.pathsep}".ljust(_LENGTH, "/"),
+        "HOME": home.rjust(_LENGTH, "/"),
+        "XDG_CACHE_HOME": kept.get("XDG_CACHE_HOME", f"{home}/.cache").rjust(_LENGTH, "/"),
+        "PYTHONHOME": f"{_BY_FOLDER}/base:{_BY_FOLDER}/exec",
+    }
     command = [
         # switched on later: torch is then imported in a quarter of the time
         *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
         *(f"--callgrind-out-file={folder / 'dump'}", f"--log-file={folder / 'valgrind'}"),
-        *(_prefix(Path(log)), *python, str(_CONNECTION)),
+        *(_prefix(Path(log)), f"{_BY_FOLDER}/python", "-S", *arguments, str(_CONNECTION)),
     ]
     os.execvpe(command[0], command, variables)
+
+
+def _entries() -> list[Path]:
+    """Return the folders of modules, without Python's own and those that only name others."""
+    folders = [Path(entry or os.getcwd()) for entry in sys.path]
+    own = {Path(os.__file__).parent, Path(sysconfig.get_config_var("DESTSHARED") or "")}
+    return [
+        folder
+        for folder in folders
+        if folder.is_dir()
+        and folder not in own
+        and any(found.suffix != ".pth" for found in folder.iterdir())
+    ]
 
 
 # --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
@@ -362,5 +390,17 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
     return total_of(dump.read_text())
 
 
+def _use_hooks() -> None:
+    """Run what ``site`` would run: editable packages may be found by a hook.
+
+    The folders that this adds are listed already, by other names.
+    """
+    before = [*sys.path]
+    for entry in before:
+        site.addsitedir(entry)
+    sys.path[:] = before
+
+
 if __name__ == "__main__":
+    _use_hooks()
     serve_counts(sys.argv[1], *map(Connection, map(int, sys.argv[2:])))
