@@ -5,8 +5,9 @@
 
 The timed cases of the preset ci are counted again and again: on the machine as it is and beside
 busy neighbours, with the project and Python in folders of other names, beside other packages, with
-many more environment variables and another home, with many files open, in two orders. Each run is then compared with each
-other one by the rule of ``check``, unchanged and with 1 % more instructions.
+many more environment variables and another home, with many files open, in two orders. Each run is
+then compared with each other one by the rule of ``check``, unchanged and with 1 % more
+instructions.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ such a process, so neither the order nor the other cases matter, and a crash cos
 own callgrind collector starts a process per case. The results of the calls are not checked.
 
 Repeated with nothing changed, a count differs by at most 0.01 %. Objects at other addresses change
-it, because Python's look-up of names and C's allocator depend on them. Therefore Python, its modules
-and its variables have names of fixed lengths. What remains is the list of installed packages.
+it, because Python's look-up of names and C's allocator depend on them. Therefore Python, its
+modules and variables have names of fixed lengths; the list of installed packages remains.
 """
 
 from __future__ import annotations
