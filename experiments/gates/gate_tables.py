@@ -16,7 +16,9 @@ _FORMER_KINDS = {"broke": "regressed", "inconclusive": "inconclusive"}
 def report(rows: pd.DataFrame) -> str:
     """Return all tables as Markdown."""
     rows = rows.rename(columns={"guest": "implementation"})  # its former name
-    rows = rows.assign(kind=rows["kind"].replace(_FORMER_KINDS))
+    rows = rows.assign(
+        kind=rows["kind"].replace(_FORMER_KINDS), direction=rows["case"].str.split("/").str[1]
+    )
     parts = [part for gate, some in rows.groupby("gate", sort=False) for part in _parts(gate, some)]
     return "\n\n".join(parts) + "\n"
 
@@ -55,8 +57,8 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
 
 def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
     lines = []
-    for (planted, implementation, condition), some in rows.groupby(
-        ["planted", "implementation", "condition"], sort=False
+    for (planted, implementation, condition, direction), some in rows.groupby(
+        ["planted", "implementation", "condition", "direction"], sort=False
     ):
         is_planted = some["case"].str.contains(f":{implementation}/", regex=False)
         inside, outside = some[is_planted], some[~is_planted]
@@ -66,6 +68,7 @@ def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
             "planted": planted,
             "in": implementation,
             "machine": condition,
+            "direction": direction,
             "found": f"{found.sum()} of {len(inside)}",
             "inconclusive": str(inside["kind"].eq("inconclusive").sum()),
             "runs that failed": f"{inside[inside['failed']]['run'].nunique()} of "
