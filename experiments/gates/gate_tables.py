@@ -43,6 +43,7 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
     return [
         {
             "machine": condition,
+            "direction": direction,
             "runs": str(some["run"].nunique()),
             "runs that failed": str(some[some["failed"]]["run"].nunique()),
             "cases judged": str(len(some)),
@@ -51,7 +52,7 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
             "median seconds": f"{some.groupby('run')['run_s'].first().median():.0f}",
             "load": f"{some['load_average'].median():.1f}",
         }
-        for condition, some in rows.groupby("condition", sort=False)
+        for (condition, direction), some in rows.groupby(["condition", "direction"], sort=False)
     ]
 
 
