@@ -23,10 +23,8 @@ import re
 import select
 import shutil
 import signal
-import site
 import subprocess
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -54,6 +52,7 @@ _ENVIRONMENT = {
     # blocks merge as soon as they are freed: how long a search takes depends less on earlier calls
     "GLIBC_TUNABLES": "glibc.malloc.mxfast=0",
     "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # it reads the metadata of every package
     "PYTHONHASHSEED": "0",  # a look-up of a name takes longer where hashes collide
 }
 if platform.machine() in {"x86_64", "AMD64"}:
@@ -68,6 +67,7 @@ _FOLDER, _CONNECTION = 60, 61  # descriptors: their numbers are in names, whose 
 _BY_FOLDER = f"/proc/self/fd/{_FOLDER}"
 _LENGTH = 1000  # characters, to which variables are filled up
 _ENTRIES = 24  # folders of modules, to which their list is filled up
+_NEEDED, _MISSED = f"{_BY_FOLDER}/needed", f"{_BY_FOLDER}/missed"
 _CLOSED = 3  # exit code of the child that finds the connection closed
 
 
@@ -200,26 +200,30 @@ def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) ->
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.setsid()  # the parent handles Ctrl-C, and ends this process
+    _end_with_parent()  # valgrind inherits it
     folder = Path(log).parent
     # it may have one of these numbers, if the parent has many files open
     kept_apart = fcntl(connection.fileno(), F_DUPFD, _CONNECTION + 1)
     os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), _FOLDER)
     os.dup2(kept_apart, _CONNECTION)
     # Python and the modules are found by names of the same length wherever they lie
-    links = {f"{number:03}": str(entry) for number, entry in enumerate(_entries())}
-    path = [f"{_BY_FOLDER}/{number:03}" for number in range(max(_ENTRIES, len(links)))]
-    python = os.path.realpath(sys.executable)
-    links |= {"python": python, "base": sys.base_prefix, "exec": sys.base_exec_prefix}
+    entries = [entry or os.getcwd() for entry in sys.path]
+    links = {f"{number:03}": entry for number, entry in enumerate(entries, 1)}
+    links |= {"python": os.path.realpath(sys.executable)}
+    links |= {"base": sys.base_prefix, "exec": sys.base_exec_prefix}
     for name, target in links.items():
         (folder / name).symlink_to(target)
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    variables = {**kept, "PYTHONPATH": os.pathsep.join(path), **_ENVIRONMENT}
+    path = os.pathsep.join(f"{_BY_FOLDER}/{number:03}" for number in range(1, len(entries) + 1))
+    variables = {**kept, "PYTHONPATH": path, **_ENVIRONMENT}
     arguments = ("-P", "-m", "harness.run.instructions", preload)
-    # a first time, so that bytecode is always read from files, and never compiled
+    # A first time, so that bytecode is always read from files, and never compiled. It says which
+    # modules are needed: a folder of these alone comes first, since others are listed, too
     first = [sys.executable, *arguments]
     subprocess.run(first, env=variables, pass_fds=[_FOLDER], check=False, timeout=START_S)
     home = kept.get("HOME") or "/"
     variables |= {
+        "PYTHONPATH": _NEEDED,
         "PATH": f"{kept.get('PATH', os.defpath)}{os.pathsep}".ljust(_LENGTH, "/"),
         "HOME": home.rjust(_LENGTH, "/"),
         "XDG_CACHE_HOME": kept.get("XDG_CACHE_HOME", f"{home}/.cache").rjust(_LENGTH, "/"),
@@ -232,19 +236,6 @@ def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) ->
         *(_prefix(Path(log)), f"{_BY_FOLDER}/python", "-S", *arguments, str(_CONNECTION)),
     ]
     os.execvpe(command[0], command, variables)
-
-
-def _entries() -> list[Path]:
-    """Return the folders of modules, without Python's own and those that only name others."""
-    folders = [Path(entry or os.getcwd()) for entry in sys.path]
-    own = {Path(os.__file__).parent, Path(sysconfig.get_config_var("DESTSHARED") or "")}
-    return [
-        folder
-        for folder in folders
-        if folder.is_dir()
-        and folder not in own
-        and any(found.suffix != ".pth" for found in folder.iterdir())
-    ]
 
 
 # --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
@@ -264,10 +255,11 @@ def serve_counts(preload: str, connection: Connection | None = None) -> None:
     import implementations
     from harness.measure import use_steady_allocation
 
-    _end_with_parent()
     use_steady_allocation()
     torch.set_num_threads(1)
     _warm_up()
+    if connection is not None:  # only now, since torch reads what they hold
+        sys.path += [f"{_BY_FOLDER}/{number:03}" for number in range(1, _ENTRIES)]
     find, names = pickle.loads(bytes.fromhex(preload))
     # this package's own are found in each child, so that none depends on which others are counted
     for name in names if find or connection is None else ():
@@ -390,17 +382,42 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
     return total_of(dump.read_text())
 
 
-def _use_hooks() -> None:
-    """Run what ``site`` would run: editable packages may be found by a hook.
+class _Missed:
+    """Notes the modules that are looked for and are not there, behind all other finders."""
 
-    The folders that this adds are listed already, by other names.
-    """
-    before = [*sys.path]
-    for entry in before:
-        site.addsitedir(entry)
-    sys.path[:] = before
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if path is None:
+            self.names.append(name)
+
+
+def _prepare() -> None:
+    """Import what counts need, and leave a folder of links to it and a list of what is missing."""
+    missed = _Missed()
+    sys.meta_path.append(missed)
+    serve_counts(sys.argv[1])
+    os.mkdir(_NEEDED)
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        is_own = file is not None and name not in {*sys.stdlib_module_names, "__main__"}
+        if file is not None and is_own and "." not in name:
+            path = Path(os.path.abspath(file))
+            path = path.parent if path.stem == "__init__" else path
+            Path(_NEEDED, path.name).symlink_to(path)
+    Path(_MISSED).write_text(" ".join(missed.names))
+
+
+def _count_as_prepared() -> None:
+    """Answer with the modules that were found the first time; do not look for the others again."""
+    for name in Path(_MISSED).read_text().split():
+        sys.modules[name] = None  # type: ignore[assignment]
+    serve_counts(sys.argv[1], Connection(int(sys.argv[2])))
 
 
 if __name__ == "__main__":
-    _use_hooks()
-    serve_counts(sys.argv[1], *map(Connection, map(int, sys.argv[2:])))
+    if len(sys.argv) > 2:
+        _count_as_prepared()
+    else:
+        _prepare()
