@@ -67,6 +67,8 @@ _FOLDER, _CONNECTION = 60, 61  # descriptors: their numbers are in names, whose 
 _BY_FOLDER = f"/proc/self/fd/{_FOLDER}"
 _LENGTH = 1000  # characters, to which variables are filled up
 _ENTRIES = 24  # folders of modules, to which their list is filled up
+# what Python imports first in some environments, and no implementation
+_OF_SITE = ("__", "_distutils_hack", "_virtualenv", "sitecustomize", "usercustomize")
 _NEEDED, _MISSED = f"{_BY_FOLDER}/needed", f"{_BY_FOLDER}/missed"
 _CLOSED = 3  # exit code of the child that finds the connection closed
 
@@ -401,8 +403,8 @@ def _prepare() -> None:
     os.mkdir(_NEEDED)
     for name, module in [*sys.modules.items()]:
         file = getattr(module, "__file__", None)
-        is_own = file is not None and name not in {*sys.stdlib_module_names, "__main__"}
-        if file is not None and is_own and "." not in name:
+        is_known = name in sys.stdlib_module_names or name.startswith(_OF_SITE)
+        if file is not None and not is_known and "." not in name:
             path = Path(os.path.abspath(file))
             path = path.parent if path.stem == "__init__" else path
             Path(_NEEDED, path.name).symlink_to(path)
