@@ -158,10 +158,8 @@ _PARTS = {
     "operators": "operators",
     "instructions": "instructions",
 }
-# Least instructions per call, each with the share by which counts may differ without a change.
-# Measured with eleven cases of torch 2.13 and Python 3.11: repeated counts differed by at most a
-# part in a thousand. Where the project lay in a folder of another name, objects lay elsewhere, and
-# counts differed by up to 0.8 % below a million instructions, and by 0.1 % above.
+# Least instructions per call, each with the share by which counts may differ without a change:
+# several times what they differed by in experiments/gates/counts.py.
 _COUNT_MARGINS = ((1_000_000, 0.002), (0, 0.005))
 
 # The limits for errors of two instruction sets. The bound of one input and one declared algorithm
