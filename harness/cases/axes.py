@@ -221,8 +221,8 @@ _ROWS: tuple[Axis, ...] = (
         help="layout of x in memory; see `list layouts`",
         values=(
             "contiguous", "storage_offset", "padded_rows", "transposed", "every_second",
-            "channels_last", "sequence_first", "sliced_middle", "expanded", "expanded_second",
-            "expanded_windows", "negated",
+            "channels_last", "channels_first", "sequence_first", "sliced_middle", "expanded",
+            "expanded_second", "expanded_windows", "negated",
         ),
         families=("offset", "pitch"),
         title="the layout of x",
@@ -513,7 +513,13 @@ _IMPOSSIBLE = (
     # without leading axes, an expanded x is one constant row, which hides most mistakes
     _not("layout", ("transposed", "channels_last", "expanded"), "leading_axes", 0),
     _not("layout", ("expanded", "expanded_second", "expanded_windows"), "rows", 1),
-    _only("layout", ("sequence_first", "sliced_middle", "expanded_second"), "leading_axes", 2, 3),
+    _only(
+        "layout",
+        ("channels_first", "sequence_first", "sliced_middle", "expanded_second"),
+        "leading_axes",
+        2,
+        3,
+    ),
     _only("layout", ("channels_last",), "normalized_axes", 2, 3),
     _only("layout", ("expanded_windows",), "leading_axes", 1),
     _only("layout", ("expanded_windows",), "normalized_axes", 1),

@@ -71,6 +71,11 @@ def channels_last(x: Tensor) -> Tensor:
     return x.movedim(1, -1).contiguous().movedim(-1, 1) if x.dim() > 2 else x.contiguous()
 
 
+def channels_first(x: Tensor) -> Tensor:
+    """Last axis second in memory, as images (N, C, H, W) permuted: shows one pitch for all."""
+    return x.movedim(-1, 1).contiguous().movedim(1, -1) if x.dim() > 2 else x.contiguous()
+
+
 def sequence_first(x: Tensor) -> Tensor:
     """First two axes swapped in memory: rows are whole, but not in order."""
     return x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 2 else x.contiguous()
@@ -146,10 +151,11 @@ def _apart(x: Tensor, pitch: int) -> Tensor:
 
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
-    sequence_first, reversed_axes, sliced_middle, expanded, expanded_second, expanded_windows,
-    chunk, negated, offset=_offset, pitch=_pitch,
+    channels_first, sequence_first, reversed_axes, sliced_middle, expanded, expanded_second,
+    expanded_windows, chunk, negated, offset=_offset, pitch=_pitch,
 )  # fmt: skip
 
-# In these layouts dy occurs too: the gradient of a transpose is transposed, that of torch.cat is a
-# slice. For the other layouts dy stays contiguous, as in the records stored so far.
-OF_DY_TOO = frozenset({"sequence_first", "sliced_middle"})
+# In these layouts dy occurs too: the gradient of a transpose is transposed, that of a convolution
+# has channels first, that of torch.cat is a slice. For the other layouts dy stays contiguous, as in
+# the records stored so far.
+OF_DY_TOO = frozenset({"channels_first", "sequence_first", "sliced_middle"})

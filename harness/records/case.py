@@ -102,7 +102,7 @@ class Case:
     distribution: str = "normal"
     """Name of the input distribution."""
     layout: str = "contiguous"
-    """Name of x's memory layout; "sequence_first" and "sliced_middle" apply to dy too."""
+    """Name of x's memory layout; that of dy, too, if it is in ``OF_DY_TOO``."""
     direction: Direction = Direction.FORWARD
     """Which pass is run."""
     autograd: Autograd = Autograd.DEFAULT

@@ -323,7 +323,9 @@ QUICK: tuple[CaseGroup, ...] = (
         dtypes=("float16",), distribution=("tiny_variance",), grad_output=("huge",), eps=(1e-6,),
         direction=BACKWARD,
     ),
-    _group("a crash for an empty x", shape=((0, 5), (3, 0)), dtypes=("float32", "bfloat16")),
+    _group(
+        "a crash for an empty x", shape=((0, 5), (3, 0), (0, 2, 5)), dtypes=("float32", "bfloat16"),
+    ),
     _group(
         "a crash for an empty x with several normalized axes", shape=((0, 2, 3, 5), (3, 2, 0, 5)),
         normalized_dims=(2, 3), dtypes=("float32",),
@@ -417,7 +419,8 @@ FULL: tuple[CaseGroup, ...] = (
     ),
     _group(
         "an index of rows or elements that is cut off, or blocks of them left out",
-        shape=((270_000, 64), (13_000, 520)), dtypes=("float32",), grad_output=("few_rows",),
+        shape=((270_000, 64), (13_000, 520), (64, 50_257)), dtypes=("float32",),
+        grad_output=("few_rows",),
     ),
     _group(
         "more elements per row than float32 can count", shape=((1, (1 << 24) + 1),),

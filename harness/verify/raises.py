@@ -40,6 +40,7 @@ EXPANDED, NOT_CONTIGUOUS = "expanded", "not contiguous"
 LAID_OUT = {  # what a tensor in a memory layout is
     "transposed": TRANSPOSED,
     "channels_last": TRANSPOSED,
+    "channels_first": TRANSPOSED,
     "sequence_first": TRANSPOSED,
     "reversed_axes": TRANSPOSED,
     "padded_rows": SLICE,

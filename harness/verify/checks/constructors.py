@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from harness.cases.inputs import make_inputs
 from harness.numerics.outputs import Outputs
@@ -307,15 +307,53 @@ def runs_forward_hooks(call: Call) -> str | None:
     usual = usual_of(call)
     if usual is None:
         return None
-    module, runs = Made.of(usual).module, list[object]()
-    try:
-        handle = module.register_forward_hook(lambda *arguments: runs.append(None))
-    except RuntimeError:  # a ScriptModule takes none
+    for kind in ("forward pre-", "forward "):
+        module, runs = Made.of(usual).module, list[object]()
+        register = getattr(module, f"register_{kind.replace(' ', '_').replace('-', '_')}hook")
+        try:
+            handle = register(lambda *arguments, runs=runs: runs.append(None))
+        except RuntimeError:  # a ScriptModule takes none
+            return None
+        with torch.no_grad():
+            y_of(module, usual.inputs.x, usual)
+        handle.remove()
+        if not runs:
+            return f"runs no {kind}hooks"
+    return None
+
+
+@check(Direction.FORWARD)
+def returns_itself_from_train(call: Call) -> str | None:
+    """train() and eval() return the module: models are written as ``model.eval()(x)``."""
+    if module_if_any(call) is None:
         return None
-    with torch.no_grad():
-        y_of(module, usual.inputs.x, usual)
-    handle.remove()
-    return None if runs else "runs no forward hooks"
+    made = new_module(call)
+    for change in (made.train, made.eval):
+        if guarded(change)() is not made:
+            return f"does not return itself from {change.__name__}()"
+    return None
+
+
+@check(Direction.FORWARD)
+def loads_into_its_parameters(call: Call) -> str | None:
+    """load_state_dict writes values: the parameters are those that an optimizer already has."""
+    usual = usual_of(call)
+    if usual is None:
+        return None
+    made = Made.of(usual)
+    before = made.parameters
+    half = {
+        name: own.bfloat16() if own.is_floating_point() else own
+        for name, own in made.module.state_dict().items()
+        if isinstance(own, Tensor)
+    }
+    made.module.load_state_dict(half, strict=False)
+    for role, own in made.parameters.items():
+        if own is not before[role]:
+            return f"makes another {role} in load_state_dict: an optimizer has the old one"
+        if own.dtype != usual.inputs.x.dtype:
+            return f"takes the dtype of its {role} from the state_dict that it loads"
+    return None
 
 
 @check(Direction.FORWARD)

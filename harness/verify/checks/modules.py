@@ -207,6 +207,7 @@ def is_right_with_a_partial_state(made: Made) -> Made:
     for role, name in [*made.names.items()][:1]:
         state = {name: other.module.state_dict()[name]} if name in other.module.state_dict() else {}
         made.module.load_state_dict(state, strict=False)
+        made.module.load_state_dict({}, strict=False)
         if state:
             return replace(made, call=made.call.on(**{role: other.call.parameters[role]}))
     return made

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from time import perf_counter
 from typing import Any
 
@@ -49,11 +50,13 @@ __all__ = [
     "is_unchanged_by_modes_of_the_caller",
     "is_unchanged_by_other_dtypes",
     "keeps_accuracy_under_autocast",
+    "keeps_calls_of_a_graph_apart",
     "records_no_unwanted_graph",
     "repeated_calls_agree",
     "restores_process_state",
     "restores_process_state_where_it_raises",
     "sees_new_values_at_old_addresses",
+    "stays_on_the_device_of_x",
     "takes_tensors_of_inference_mode",
     "tells_nearby_eps_apart",
     "works_on_the_current_stream",
@@ -67,7 +70,7 @@ _OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
 # equal if rounded to one, two and three digits, and far from each eps of a case
 _NEARBY_EPS = (3.1e-6, 3.4e-6, 3.44e-6, 3.444e-6)
 _THREADS, _REPEATS = (
-    (3, 4, 9),
+    (3, 4, 17),
     3,
 )  # odd and even, and more than a target may have tables for; a race shows in some calls only
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
@@ -352,15 +355,17 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
     if call.case.dtype == "float64":
         return None
     function = call.target.function
-    half = torch.float16 if call.case.dtype == "float16" else torch.bfloat16
-    autocast = partial(torch.autocast, call.inputs.x.device.type, dtype=half)
+    halves = {"float16": [torch.float16], "bfloat16": [torch.bfloat16]}
+    dtypes = halves.get(call.case.dtype, [torch.bfloat16, torch.float16])
 
     def under_autocast(x: Tensor, *arguments: Any, **named: Any) -> Tensor:
         with autocast():
             return function(x, *arguments, **named).to(x.dtype)
 
     inside = replace(call, target=replace(call.target, function=under_autocast))
-    for own, other in ((call.forward(), inside.forward()), (call, inside)):
+    pairs = ((call.forward(), inside.forward()), (call, inside))
+    for half, (own, other) in product(dtypes, pairs):
+        autocast = partial(torch.autocast, call.inputs.x.device.type, dtype=half)
         plain = copies_of(own.outputs())
         found = [other.outputs()]
         if own.case.direction is not Direction.FORWARD:
@@ -369,6 +374,31 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
                 found.append(graph.gradients())
         if any(own.beyond(outputs) - own.beyond(plain) for outputs in found):
             return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
+    return None
+
+
+@check(Direction.FORWARD, raises_where="torch.set_default_device names another device")
+def stays_on_the_device_of_x(call: Call) -> str | None:
+    """y is on the device of x, whatever the default one."""
+    call.outputs()  # a first call may make a module
+    with torch.device("meta"):
+        call.outputs()
+    return None
+
+
+@check(Direction.BACKWARD)
+def keeps_calls_of_a_graph_apart(call: Call) -> str | None:
+    """Another call with the same weight and bias, or with the same x, changes no gradient.
+
+    A layer may be applied to queries and to keys, and two layers to one x.
+    """
+    expected = copies_of(call.gradients())
+    graph = call.graph()
+    call.changed(eps=0.25).graph(leaves=graph.leaves)
+    fewer = call.changed(shape=(max(call.case.rows // 2, 1), *call.case.normalized_shape))
+    fewer.graph(leaves={**graph.leaves, "x": fewer.inputs.x.clone().requires_grad_()})
+    if name := call.differs(expected, graph.gradients()):
+        return f"gives another {name} after a further call with the same tensors in a graph"
     return None
 
 
