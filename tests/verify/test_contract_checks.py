@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from time import sleep
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -150,6 +150,24 @@ def of_inference(x: Tensor, *others: Any) -> Tensor:
     return layer_norm(x, *others) + x.is_inference()
 
 
+class KeepsSizeOfWeight(torch.autograd.Function):
+    """Identity whose gradient is that of the last call with the same weight."""
+
+    rows: ClassVar[dict[int, int]] = {}
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, weight: Tensor) -> Tensor:
+        ctx.of_weight = weight.data_ptr()
+        KeepsSizeOfWeight.rows[ctx.of_weight] = len(y)
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        kept = dy.clone()
+        kept[KeepsSizeOfWeight.rows[ctx.of_weight] :] = 0
+        return kept, None
+
+
 class KeepsAddress(torch.autograd.Function):
     """Identity whose backward knows what was saved by its address."""
 
@@ -198,6 +216,16 @@ def with_rules(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Ten
 
 
 FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
+    (
+        "keeps_calls_of_a_graph_apart",
+        lambda x, shape, w, *others: KeepsSizeOfWeight.apply(layer_norm(x, shape, w, *others), w),
+        "gives another dx after a further call with the same tensors in a graph",
+    ),
+    (
+        "stays_on_the_device_of_x",
+        lambda x, *others: layer_norm(x, *others) if x.requires_grad else torch.empty(x.shape),
+        "makes its results on the default device: y has device meta, expected cpu",
+    ),
     (
         "is_correct_with_many_axes",
         lambda x, *others: layer_norm(x, *others) * (1.01 if x.dim() > 6 else 1),

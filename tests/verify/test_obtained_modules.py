@@ -71,6 +71,9 @@ WRONG = {
     "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",
     "NoGradientIfXHasNone": "gives no dweight in every mode where x needs no gradient",
     "FrozenAtFirst": "gives no dweight in every mode where its parameters were frozen before",
+    "EvaluatesToNothing": "does not return itself from train()",
+    "ReplacedByLoading": "makes another weight in load_state_dict",
+    "DtypeOfItsCheckpoint": "takes the dtype of its weight from the state_dict that it loads",
     "EpsInItsState": "takes its eps from a state_dict that it loads",
     "Converting": "gives a wrong y in evaluation mode where from_torch() made it",
     # options of its constructor
