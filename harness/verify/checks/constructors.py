@@ -307,7 +307,7 @@ def runs_forward_hooks(call: Call) -> str | None:
     usual = usual_of(call)
     if usual is None:
         return None
-    for kind in ("forward pre-", "forward "):
+    for kind in ("forward ", "forward pre-"):
         module, runs = Made.of(usual).module, list[object]()
         register = getattr(module, f"register_{kind.replace(' ', '_').replace('-', '_')}hook")
         try:

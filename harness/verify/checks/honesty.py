@@ -31,7 +31,7 @@ __all__ = [
 _SHAPE = (64, 256)  # large enough that a call takes longer than a look into a cache of results
 _CALLS, _MOST_S = 30, 0.5  # before the timed call; a slow target gets fewer
 _SETTLED = 4  # on a busy machine a thread may be done before the copy in one call, late in another
-_DRAWS = 3  # on a busy machine a cached result may be too old in some
+_DRAWS = 16  # on a busy machine a cached result may be too old in most
 _SEEDS = 1 << 31  # as many as torch's generators take
 _NEARLY = 1 + 2**-6  # exact in every dtype: rows of nearly unit variance are not normalised yet
 
