@@ -9,7 +9,7 @@ own callgrind collector starts a process per case. The results of the calls are 
 
 Repeated with nothing changed, a count differs by at most 0.01 %. Objects at other addresses change
 it, because Python's look-up of names and C's allocator depend on them. Therefore Python, its
-modules and variables have names of fixed lengths; the list of installed packages remains.
+modules and variables have names of fixed lengths, and only the modules that are needed are listed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
 _FOLDER, _CONNECTION = 60, 61  # descriptors: their numbers are in names, whose lengths matter
 _BY_FOLDER = f"/proc/self/fd/{_FOLDER}"
 _LENGTH = 1000  # characters, to which variables are filled up
-_ENTRIES = 24  # folders of modules, to which their list is filled up
+_ENTRIES = 100  # folders of modules, to which their list is filled up; more are not searched
 # what Python imports first in some environments, and no implementation
 _OF_SITE = ("__", "_distutils_hack", "_virtualenv", "sitecustomize", "usercustomize")
 _NEEDED, _MISSED = f"{_BY_FOLDER}/needed", f"{_BY_FOLDER}/missed"
