@@ -203,15 +203,33 @@ def gate_rows() -> str:
     """Return what `ab` failed falsely and what it found."""
     unchanged, planted, *_ = _tables(gate_tables())
     lines: list[tuple[str, ...]] = [
-        ("machine", "unchanged cases that failed", "3 % slower", "10 % slower", "others")
+        (
+            "machine",
+            "direction",
+            "unchanged cases that failed",
+            "3 % slower",
+            "10 % slower",
+            "others",
+        )
     ]
     for row in unchanged:
-        machine = row["machine"]
-        found = {line["planted"]: line["found"] for line in planted if line["machine"] == machine}
+        machine, direction = row["machine"], row["direction"]
+        found = {
+            line["planted"]: line["found"]
+            for line in planted
+            if (line["machine"], line["direction"]) == (machine, direction)
+        }
         counts = [map(int, found[name].split(" of ")) for name in OTHER_CHANGES]
         others = " of ".join(str(sum(numbers)) for numbers in zip(*counts, strict=True))
         failed = f"{row['cases that failed']} of {row['cases judged']}"
-        lines.append((machine, failed, found["0.03 slower"], found["0.10 slower"], others))
+        lines.append((
+            machine,
+            direction,
+            failed,
+            found["0.03 slower"],
+            found["0.10 slower"],
+            others,
+        ))
     return _table(lines)
 
 

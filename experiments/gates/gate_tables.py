@@ -16,7 +16,9 @@ _FORMER_KINDS = {"broke": "regressed", "inconclusive": "inconclusive"}
 def report(rows: pd.DataFrame) -> str:
     """Return all tables as Markdown."""
     rows = rows.rename(columns={"guest": "implementation"})  # its former name
-    rows = rows.assign(kind=rows["kind"].replace(_FORMER_KINDS))
+    rows = rows.assign(
+        kind=rows["kind"].replace(_FORMER_KINDS), direction=rows["case"].str.split("/").str[1]
+    )
     parts = [part for gate, some in rows.groupby("gate", sort=False) for part in _parts(gate, some)]
     return "\n\n".join(parts) + "\n"
 
@@ -41,6 +43,7 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
     return [
         {
             "machine": condition,
+            "direction": direction,
             "runs": str(some["run"].nunique()),
             "runs that failed": str(some[some["failed"]]["run"].nunique()),
             "cases judged": str(len(some)),
@@ -49,14 +52,14 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
             "median seconds": f"{some.groupby('run')['run_s'].first().median():.0f}",
             "load": f"{some['load_average'].median():.1f}",
         }
-        for condition, some in rows.groupby("condition", sort=False)
+        for (condition, direction), some in rows.groupby(["condition", "direction"], sort=False)
     ]
 
 
 def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
     lines = []
-    for (planted, implementation, condition), some in rows.groupby(
-        ["planted", "implementation", "condition"], sort=False
+    for (planted, implementation, condition, direction), some in rows.groupby(
+        ["planted", "implementation", "condition", "direction"], sort=False
     ):
         is_planted = some["case"].str.contains(f":{implementation}/", regex=False)
         inside, outside = some[is_planted], some[~is_planted]
@@ -66,6 +69,7 @@ def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
             "planted": planted,
             "in": implementation,
             "machine": condition,
+            "direction": direction,
             "found": f"{found.sum()} of {len(inside)}",
             "inconclusive": str(inside["kind"].eq("inconclusive").sum()),
             "runs that failed": f"{inside[inside['failed']]['run'].nunique()} of "

@@ -1,6 +1,6 @@
 """How often do the gates fail unchanged code, and how many planted changes do they find?
 
-    python experiments/gates/live_gates.py            an hour and a half; prints the tables
+    python experiments/gates/live_gates.py            two hours; prints the tables
     python experiments/gates/live_gates.py --quick    three minutes, to see that all of it works
     python experiments/gates/live_gates.py --report   prints the tables of the stored rows
 
@@ -8,8 +8,8 @@ The commands run as in a CI job, in a repository made for the experiment: ``ab -
 ``run`` followed by ``check`` against a baseline that is recorded first. They run on a quiet machine
 (close other programs first) and beside busy neighbours ("loaded"). With thirty-six cases and no
 change, every failure is a false one. Then a change is planted in one of the three implementations,
-and each of its twelve cases is a trial: slower by a share of its own time, statistics in bfloat16,
-a variance over N-1, or an extra copy of x.
+and each of its twelve cases is a trial: slower by a share of its own time in both directions,
+statistics in bfloat16, a variance over N-1, or an extra copy of x.
 """
 
 from __future__ import annotations
@@ -55,10 +55,8 @@ SLOWER = {
 WRONG = tuple(
     (what, "two_pass") for what in ("bfloat16 statistics", "variance over N-1", "extra copy")
 )
-UNCHANGED, PLANTED = (
-    20,
-    5,
-)  # runs per gate and condition; each run with a planted change has twelve trials
+# runs per gate and condition; each run with a planted change has six trials in each direction
+UNCHANGED, PLANTED = 40, 4
 COMMAND = [sys.executable, "-c", "from harness.cli import main; main()"]
 TIMEOUT_S = 3600  # ends a hung command
 VERDICTS = (0, 1)  # exit codes of a gate that passed or failed
