@@ -123,15 +123,20 @@ class Axis:
 
 
 def factors(size: int, count: int) -> tuple[int, ...]:
-    """Split a size into ``count`` factors, different ones where possible, the largest last.
+    """Split a size into ``count`` factors, different ones where possible.
 
-    A kernel that mistakes one axis for another then fails.
+    The largest is the last, or the first of a multiple of five. A kernel that mistakes one axis for
+    another then fails, and so does one that expects few sequences, or small images.
     """
+    return _factors(size, count)[:: -1 if size % 5 == 0 else 1]
+
+
+def _factors(size: int, count: int) -> tuple[int, ...]:
     if count < 2:
         return (size,) * count
     above = range(isqrt(size) + 1, size + 1)
     largest = next((part for part in above if part**2 > size and size % part == 0), 1)
-    return (*factors(size // largest, count - 1), largest)
+    return (*_factors(size // largest, count - 1), largest)
 
 
 def _reshaped(case: Case, leading: tuple[int, ...], normalized: tuple[int, ...]) -> Case:
@@ -220,9 +225,9 @@ _ROWS: tuple[Axis, ...] = (
         name="layout", key="layouts", is_registered=True, default=("contiguous",),
         help="layout of x in memory; see `list layouts`",
         values=(
-            "contiguous", "storage_offset", "padded_rows", "transposed", "every_second",
-            "channels_last", "channels_first", "sequence_first", "sliced_middle", "expanded",
-            "expanded_second", "expanded_windows", "negated",
+            "contiguous", "storage_offset", "padded_rows", "transposed", "any_view",
+            "channels_last", "channels_first", "sequence_first", "expanded", "expanded_second",
+            "expanded_windows", "negated",
         ),
         families=("offset", "pitch"),
         title="the layout of x",
@@ -232,8 +237,8 @@ _ROWS: tuple[Axis, ...] = (
         help="gradient of y, from which a backward pass starts; see `list grad_outputs`",
         values=(
             "shifted_normal", "tiny", "huge", "few_rows", "expanded_row", "expanded_columns",
-            "expanded_middle", "transposed_normal", "strided_normal", "padded_normal",
-            "negated_normal", "nan_row", "infinity_row",
+            "expanded_middle", "transposed_normal", "any_view_normal", "negated_normal",
+            "nan_row", "infinity_row",
         ),
         rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",
@@ -263,7 +268,7 @@ _ROWS: tuple[Axis, ...] = (
         name="parameters", key="parameters", is_registered=True, default=("normal",),
         help="values of weight and bias; see `list parameters`",
         values=(
-            "normal", "negative_weight", "mixed_weight", "transposed", "every_second", "chunk",
+            "normal", "negative_weight", "mixed_weight", "transposed", "any_view", "chunk",
             "expanded", "initial_ends", "nan_bias",
         ),
         families=("largest", "initial_within", "offset"),
@@ -273,7 +278,7 @@ _ROWS: tuple[Axis, ...] = (
         name="eps", key="eps", kind=float, default=(1e-5,),
         limits={"ge": 0, "allow_inf_nan": False},
         help="eps, which is added to the variance",
-        values=(1e-5, 1e-12, 1e-3, 0.5, 0.0), rare=(0.5, 0.0),
+        values=(1e-5, 1e-12, 1e-3, 2.0, 0.0), rare=(2.0, 0.0),
     ),
     Axis(
         name="threads", key="threads", kind=int, default=(1,),
@@ -515,7 +520,7 @@ _IMPOSSIBLE = (
     _not("layout", ("expanded", "expanded_second", "expanded_windows"), "rows", 1),
     _only(
         "layout",
-        ("channels_first", "sequence_first", "sliced_middle", "expanded_second"),
+        ("channels_first", "sequence_first", "expanded_second"),
         "leading_axes",
         2,
         3,

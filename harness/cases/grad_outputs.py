@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from harness.cases.distributions import scaled_to, standard_normal, with_one
 from harness.cases.layouts import (
     Registry,
+    any_view,
     by_name,
     every_second,
     expanded_second,
@@ -154,6 +155,11 @@ def padded_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return shifted_normal(x, weight, generator)
 
 
+def any_view_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal plus 0.1, another view of a larger tensor for each shape, not that of x."""
+    return shifted_normal(x, weight, generator)
+
+
 def offset_normal(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """Normal plus 0.1, one element into its storage, as a slice is: shows an offset ignored."""
     return shifted_normal(x, weight, generator)
@@ -178,7 +184,7 @@ GRAD_OUTPUTS: Registry[GradOutput] = by_name(
     shifted_normal, centred_normal, ones, one_row, few_rows, zero, one_column, tiny, huge,
     inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
     expanded_columns, expanded_middle, transposed_normal, strided_normal, padded_normal,
-    offset_normal, negated_normal, nan_row, infinity_row,
+    any_view_normal, offset_normal, negated_normal, nan_row, infinity_row,
     largest=_largest,
 )  # fmt: skip
 
@@ -196,6 +202,10 @@ def _expanded_along_the_last_axis(dy: Tensor) -> Tensor:
     return dy[..., :1].clone().expand(dy.shape)
 
 
+def _any_view(dy: Tensor) -> Tensor:
+    return any_view(dy, drawn_from="dy")
+
+
 LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
     expanded_ones.__name__: _expanded_from_one_element,
     expanded_number.__name__: _expanded_from_one_element,
@@ -205,6 +215,7 @@ LAYOUT_OF: dict[str, Callable[[Tensor], Tensor]] = {
     transposed_normal.__name__: transposed,
     strided_normal.__name__: every_second,
     padded_normal.__name__: padded_rows,
+    any_view_normal.__name__: _any_view,
     offset_normal.__name__: storage_offset,
     negated_normal.__name__: negated,
 }

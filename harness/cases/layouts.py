@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -95,6 +96,25 @@ def sliced_middle(x: Tensor) -> Tensor:
     return buffer[:, : x.shape[1]].copy_(x)
 
 
+def any_view(x: Tensor, drawn_from: str = "x") -> Tensor:
+    """Another view of a larger tensor for each shape: axes in any order, slices, steps up to 4.
+
+    NaN lies beyond the slices. It shows strides and offsets of which a kernel takes some for known.
+    """
+    draw = Random(f"{drawn_from} {tuple(x.shape)}")
+    axes = range(x.dim())
+    leading = draw.sample(axes[:-1], len(axes[:-1]))
+    order = draw.choice([[*axes], [*leading, *axes[-1:]], draw.sample(axes, len(axes))])
+    sliced = draw.sample(axes, draw.randint(order == sorted(order), min(2, len(axes))))
+    sizes, slices = list(x.shape), [slice(None)] * x.dim()
+    for axis in sliced:
+        begin, step = draw.randint(1, 9), draw.choice([1, 1, 2, 3, 4])
+        end = begin + step * x.shape[axis]
+        sizes[axis], slices[axis] = end + draw.randint(0, 3), slice(begin, end, step)
+    buffer = x.new_full([sizes[axis] for axis in order], float("nan"))
+    return buffer.permute([order.index(axis) for axis in axes])[tuple(slices)].copy_(x)
+
+
 def expanded(x: Tensor) -> Tensor:
     """The first row for every row, with a stride of 0: a write to one row changes all rows.
 
@@ -150,7 +170,7 @@ def _apart(x: Tensor, pitch: int) -> Tensor:
 
 
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
-    contiguous, storage_offset, padded_rows, transposed, every_second, channels_last,
+    contiguous, storage_offset, padded_rows, transposed, every_second, any_view, channels_last,
     channels_first, sequence_first, reversed_axes, sliced_middle, expanded, expanded_second,
     expanded_windows, chunk, negated, offset=_offset, pitch=_pitch,
 )  # fmt: skip

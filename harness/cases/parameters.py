@@ -62,6 +62,11 @@ def every_second(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
+def any_view(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Both normal, another view of a larger tensor for each shape: shows strides and offsets."""
+    return weight, bias
+
+
 def chunk(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Both normal, starting within a longer tensor: shows an offset that is lost."""
     return weight, bias
@@ -130,6 +135,7 @@ def _poisoned(values: Tensor) -> Tensor:
 
 PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-    transposed, every_second, chunk, expanded, equal_elements, initial_ends, nan_weight, nan_bias,
+    transposed, every_second, any_view, chunk, expanded, equal_elements, initial_ends, nan_weight,
+    nan_bias,
     largest=_largest, initial_within=_within, offset=_offset,
 )  # fmt: skip

@@ -291,6 +291,10 @@ QUICK: tuple[CaseGroup, ...] = (
     ),
     _group("every axis normalised", shape=((2, 3, 5, 7),), normalized_dims=(4,)),
     _group(
+        "tiles of images", shape=((2, 64, 7, 7), (2, 128, 8, 8), (2, 5, 24, 24)),
+        normalized_dims=(3,), dtypes=("float32",),
+    ),
+    _group(
         "dweight and dbias summed in a narrow dtype, a block of rows left out", shape=((4100, 24),),
         grad_output=("shifted_normal", "ones", "few_rows"),
     ),
@@ -345,7 +349,10 @@ QUICK: tuple[CaseGroup, ...] = (
         shape=((65_600, 4),), grad_output=("few_rows",),
     ),
     _group("a later tile of rows and columns left out", shape=((300, 520),)),
-    _group("the last chunk of rows left out", shape=((1030, 1024),), direction=FORWARD),
+    _group(
+        "the last chunk of rows left out, tiles of many and long rows",
+        shape=((103, 10, 1032), (130, 4125)), affine=(Affine.BOTH, Affine.NONE), direction=FORWARD,
+    ),
 )  # fmt: skip
 
 FULL: tuple[CaseGroup, ...] = (
@@ -397,7 +404,8 @@ FULL: tuple[CaseGroup, ...] = (
     ),
     _group("a million elements per row, as in normalised images", shape=((1, 1_000_001),)),
     _group(
-        "activations of realistic size, with all gradients", shape=((1030, 1024), (4100, 768)),
+        "activations of realistic size, with all gradients",
+        shape=((10, 103, 1032), (41, 100, 768), (130, 4125)),
         dtypes=("float32", "bfloat16"), direction=BACKWARD,
     ),
     _group(

@@ -45,6 +45,7 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "reversed_axes": TRANSPOSED,
     "padded_rows": SLICE,
     "every_second": SLICE,
+    "any_view": SLICE,
     "sliced_middle": SLICE,
     "storage_offset": SLICE,
     "chunk": SLICE,

@@ -34,6 +34,7 @@ from harness.verify.checks.contract_checks import (
     EVERY_SETTING,
     LONG,
     LONG_TAIL,
+    MANY,
     MANY_AXES,
     PATHS,
     SMALL,
@@ -76,7 +77,8 @@ _THREADS, _REPEATS = (
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
 # do not divide evenly, and 2 and 3 rows are fewer than the threads
 _SHAPES = ((257, 256), (2, 20_000), (3, 96))
-_CALLERS, _CONCURRENT_CALLS = 2, 50
+_EPS_OF_CALLERS = (1e-5, 0.5)
+_CONCURRENT_CALLS = 50
 _MOST_CONCURRENT_S = 1.0
 _SWITCH_S = 1e-6  # Python then switches threads as often as it can
 # about 10 ms; trade-off: far above the time to launch a call, little beside the catalogue
@@ -213,11 +215,14 @@ def _wrong_on_several_threads(call: Call, threads: int) -> str | None:
 
 @check(None, *CONCURRENT)
 def is_safe_for_concurrent_callers(call: Call) -> str | None:
-    """Two Python threads that call at the same time each get their own results."""
+    """Two threads that call at the same time, with another eps, each get their own results."""
     if call.case.device != "cpu" or "cpu" not in call.target.devices:
         return None  # a GPU kernel in an interpreter, which is not thread-safe
     for one in dict.fromkeys((call.case.direction, Direction.FORWARD)):
-        callers = [call.changed(direction=one, seed=call.case.seed + n) for n in range(_CALLERS)]
+        callers = [
+            call.changed(direction=one, seed=call.case.seed + n, eps=eps)
+            for n, eps in enumerate(_EPS_OF_CALLERS)
+        ]
         if name := changed_beside_another_caller(callers, Call.outputs):
             return f"gives another {name} while a second Python thread calls it"
     return None
@@ -346,7 +351,9 @@ def takes_tensors_of_inference_mode(call: Call) -> str | None:
     return None
 
 
-@check(None, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on")
+@check(
+    None, SMALL, MANY, LONG_TAIL, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on"
+)
 def keeps_accuracy_under_autocast(call: Call) -> str | None:
     """Under autocast, results are as accurate as before: PyTorch's own keeps float32.
 
