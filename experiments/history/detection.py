@@ -166,7 +166,7 @@ def report(rows: Sequence[Row]) -> str:
     return "\n\n".join([
         f"**The detector in use ({IN_USE})**, {mine[0].series:,} series each:",
         _table(mine, "runs", lambda row: f"{row.runs}, {row.condition}"),
-        f"**Other detectors**, series of 20 runs, {others[-1].series} each:",
+        f"**Other detectors**, {others[-1].series} series of 20 runs each, below the one in use:",
         _table(others, "detector", lambda row: f"{row.detector}, {row.condition}"),
     ])
 
