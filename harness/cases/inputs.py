@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Generator, Tensor
 
 from harness.cases.distributions import DISTRIBUTIONS, REPORTED, Draw, standard_normal
 from harness.cases.grad_outputs import GRAD_OUTPUTS, LAYOUT_OF
-from harness.cases.layouts import LAYOUTS, OF_DY_TOO, Registry
+from harness.cases.layouts import LAYOUTS, OF_DY_TOO, Registry, any_view
 from harness.cases.parameters import PARAMETERS
 from harness.records import Affine, Case, Direction
 from implementations.torch_private import negated_view
@@ -142,9 +143,10 @@ def laid_out(
         dy = of_dy(dy.reshape(case.shape).to(case.device))
     is_layout = case.parameters in LAYOUTS or case.parameters.startswith("offset_")
     lay = LAYOUTS[case.parameters if is_layout else "contiguous"]
+    lay_bias = partial(lay, drawn_from="bias") if lay is any_view else lay
     weight, bias = (
-        None if values is None else lay(values.reshape(case.normalized_shape).to(case.device))
-        for values in (weight, bias)
+        None if values is None else of(values.reshape(case.normalized_shape).to(case.device))
+        for values, of in ((weight, lay), (bias, lay_bias))
     )
     return Inputs(x=of_x(x.reshape(case.shape).to(case.device)), weight=weight, bias=bias, dy=dy)
 

@@ -84,8 +84,11 @@ class TargetCode:
             self.add(number)
 
     def add(self, number: float) -> None:
-        """Add a constant."""
-        (self.integers if isinstance(number, int) else self.floats).add(abs(number))  # type: ignore[arg-type]
+        """Add a constant; a float such as 3e5 may be a size, too."""
+        if isinstance(number, float):
+            self.floats.add(abs(number))
+        if number == number // 1 and (isinstance(number, int) or number > 1):
+            self.integers.add(abs(int(number)))
 
 
 def _number(token: str) -> int | float:

@@ -43,10 +43,12 @@ _MOST_KEYS = 100  # of a table; a longer one is data
 _STEPS = (1, 0, -1)  # from the size at which a comparison turns
 _FAR = 1 << 40  # more than any size
 _MOST_BITS = 12  # 2^12 times the sizes of the array
-# what no case on one device, outside of compilers, can turn
+# what no case on one device, outside of compilers, can turn; and the names of what may be a number,
+# which a size of a case can reach
 _OF_RUN = re.compile(
-    r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device|Import|Module"
+    r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device_count|Import|Module"
 )
+_OF_DEVICE = re.compile("device")
 # what a comparison may be with: its value in a case; the axes that can be set are sizes and eps
 _FACTS: dict[str, Callable[[Case], float]] = {
     name: AXES[name].get
@@ -55,7 +57,9 @@ _FACTS: dict[str, Callable[[Case], float]] = {
 _KINDS = {
     **dict.fromkeys(("min", "max"), "limit"), "get": "get",
     **dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect"),
-    **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_"), "clamp"),
+    **dict.fromkeys(
+        ("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_", "hardtanh"), "clamp"
+    ),
 }  # fmt: skip
 _SHORTENS = "shortens"
 _SITE, _LITERAL = "site", "literal"  # verbs of a place with one decision for each key or limit
@@ -104,6 +108,8 @@ class Decision:
     def is_open(self) -> bool:
         """Whether it had one outcome alone, and a case on this device might give it the other."""
         if self.is_settled or not self.outcomes or _OF_RUN.search(self.text):
+            return False
+        if _OF_DEVICE.search(self.text) and not self.operands:
             return False
         if self.verb == _SHORTENS and len({size for _, size, _ in self.operands}) < 2:
             return False  # a size of its own
@@ -316,7 +322,7 @@ class Decisions:
             both = (value if isinstance(value, tuple) else (value,) for value in (key, own))
             for at, (given, wanted) in enumerate(zip(*both, strict=False)):
                 # a dtype or device is the same in all cases
-                if not isinstance(wanted, int | float | str | None):
+                if not isinstance(wanted, int | float | str | type | None):
                     break
                 decision = self._of_value(site, f"{site.text}[{own!r}]", at, "taken")
                 if not self._compare(decision, operator.eq, given, wanted):

@@ -245,7 +245,7 @@ def runs_backward_in_another_thread(call: Call) -> str | None:
     call = call.changed(eps=_UNUSUAL_EPS)
     layers = (call, *[call.seeded(1)] * (_FORWARDS - 1))  # equal ones, whatever is overwritten
     graphs = [layer.graph() for layer in layers]
-    call.changed(affine=Affine.NONE).graph()
+    layers[-1].changed(affine=Affine.NONE).graph()
     with ThreadPoolExecutor(1, initializer=partial(torch.set_num_threads, 1)) as pool:
         for at in (0, -1):
             gradients = pool.submit(graphs[at].gradients).result()
