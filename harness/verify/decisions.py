@@ -43,12 +43,12 @@ _MOST_KEYS = 100  # of a table; a longer one is data
 _STEPS = (1, 0, -1)  # from the size at which a comparison turns
 _FAR = 1 << 40  # more than any size
 _MOST_BITS = 12  # 2^12 times the sizes of the array
-# what no case on one device, outside of compilers, can turn; and the names of what may be a number,
-# which a size of a case can reach
+# what no case on one device, outside of compilers, can turn
 _OF_RUN = re.compile(
-    r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device_count|Import|Module"
+    r"is_(scripting|tracing|compiling|dynamo_compiling|cuda|xpu|mps|meta)|device_count"
+    r"|ImportError|ModuleNotFoundError"
 )
-_OF_DEVICE = re.compile("device")
+_OF_DEVICE = re.compile("device")  # with numbers it may be a limit of the device, as of memory
 # what a comparison may be with: its value in a case; the axes that can be set are sizes and eps
 _FACTS: dict[str, Callable[[Case], float]] = {
     name: AXES[name].get
