@@ -32,6 +32,7 @@ COPIED = {
     "published/peer-tests.md": ROOT / "reports" / "published" / "peer-tests.md",
     "published/cpu.html": ROOT / "reports" / "published" / "cpu.html",
     "published/history.html": ROOT / "reports" / "published" / "history.html",
+    "published/findings.md": ROOT / "reports" / "published" / "findings.md",
     "published/real-modules.md": ROOT / "reports" / "published" / "real-modules.md",
     "experiments/index.md": ROOT / "experiments" / "README.md",
     **{

@@ -52,6 +52,7 @@ def test_a_published_result_is_read(path: Path) -> None:
         ("peers/peer_findings.py", "peers.md"),
         ("peer_tests", "peer-tests.md"),
         ("bug_reports", "bug-reports.md"),
+        ("findings/findings.py", "findings.md"),
     ],
 )
 def test_a_published_page_is_that_of_the_published_results(program: str, page: str) -> None:
