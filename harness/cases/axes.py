@@ -123,20 +123,15 @@ class Axis:
 
 
 def factors(size: int, count: int) -> tuple[int, ...]:
-    """Split a size into ``count`` factors, different ones where possible.
+    """Split a size into ``count`` factors, different ones where possible, the largest last.
 
-    The largest is the last, or the first of a multiple of five. A kernel that mistakes one axis for
-    another then fails, and so does one that expects few sequences, or small images.
+    A kernel that mistakes one axis for another then fails.
     """
-    return _factors(size, count)[:: -1 if size % 5 == 0 else 1]
-
-
-def _factors(size: int, count: int) -> tuple[int, ...]:
     if count < 2:
         return (size,) * count
     above = range(isqrt(size) + 1, size + 1)
     largest = next((part for part in above if part**2 > size and size % part == 0), 1)
-    return (*_factors(size // largest, count - 1), largest)
+    return (*factors(size // largest, count - 1), largest)
 
 
 def _reshaped(case: Case, leading: tuple[int, ...], normalized: tuple[int, ...]) -> Case:
