@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 TRANSPOSED, SLICE = "transposed", "a slice of another tensor"
-EXPANDED, NOT_CONTIGUOUS = "expanded", "not contiguous"
+EXPANDED, NOT_CONTIGUOUS, VIEW = "expanded", "not contiguous", "a view of a larger tensor"
 LAID_OUT = {  # what a tensor in a memory layout is
     "transposed": TRANSPOSED,
     "channels_last": TRANSPOSED,
@@ -45,7 +45,7 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "reversed_axes": TRANSPOSED,
     "padded_rows": SLICE,
     "every_second": SLICE,
-    "any_view": SLICE,
+    "any_view": VIEW,  # a slice or transposed, by the shape
     "sliced_middle": SLICE,
     "storage_offset": SLICE,
     "chunk": SLICE,
@@ -140,7 +140,7 @@ _CALLS = (
         for axis, name, holds in (("grad_output", "dy", _dy_is), ("layout", "x", _x_is))
         for kind, kinds in (
             (EXPANDED, (EXPANDED,)), (TRANSPOSED, (TRANSPOSED,)), (SLICE, (SLICE,)),
-            (NOT_CONTIGUOUS, (EXPANDED, TRANSPOSED, SLICE)),
+            (NOT_CONTIGUOUS, (EXPANDED, TRANSPOSED, SLICE, VIEW)),
         )
         if (name, kind) != ("x", EXPANDED)  # models hardly do
     ),
