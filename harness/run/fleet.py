@@ -313,7 +313,9 @@ class Fleet:
     """What happened to machines that cannot be used any more: this one is never lost."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(None, "layernorm-bench-", None, True)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="layernorm-bench-", ignore_cleanup_errors=True
+        )
         self._logs = 0
         self._workers: list[WorkerProcess] = []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -115,7 +115,7 @@ def located_entries(path: Path) -> Iterator[tuple[int, Entry]]:
         StoreError: the file cannot be read, or a line other than the last is damaged.
     """
     offset = 0
-    with _opened(path) as file:
+    with refusing(path, "read"), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.endswith(b"\n"):
                 yield offset, _parse(path, f"line {number}", line)
@@ -128,19 +128,13 @@ def records_at(path: Path, offsets: Iterable[int]) -> Iterator[Record]:
     Raises:
         StoreError: the file cannot be read, or is damaged there.
     """
-    with _opened(path) as file:
+    with refusing(path, "read"), path.open("rb") as file:
         for offset in offsets:
             file.seek(offset)
             entry = _parse(path, f"the line at byte {offset}", file.readline())
             if not isinstance(entry, Record):
                 raise StoreError(f"{path}: no record at byte {offset}")
             yield entry
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    with refusing(path, "read"), path.open("rb") as file:
-        yield file
 
 
 def _parse(path: Path, where: str, line: bytes) -> Entry:
