@@ -149,11 +149,11 @@ def query_table() -> str:
     return report()
 
 
-def kills_table() -> str:
-    """Return what experiments/faults/kill_driver.py reports."""
-    from kill_driver import Kill, table
+def faults_table() -> str:
+    """Return what experiments/faults/inject.py reports."""
+    from inject import Row, table
 
-    return table([Kill(**row) for row in _rows("driver_kills")])
+    return table([Row(**row) for row in _rows("faults")])
 
 
 def red_team_table() -> str:
@@ -303,7 +303,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "history-detection": history_tables,
     "sizes": size_table,
     "many-files": query_table,
-    "driver-kills": kills_table,
+    "faults": faults_table,
     "timer-rows": timer_rows,
     "gate-rows": gate_rows,
     "compare-fail-rows": compare_fail_rows,

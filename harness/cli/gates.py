@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,7 @@ from harness.cli.options import (
     sweep_options,
     typed_command,
 )
-from harness.records.refusal import NotMeasuredError, Refusal
+from harness.records.refusal import NotMeasuredError, Refusal, refusing
 from harness.records.text import count
 
 if TYPE_CHECKING:
@@ -59,20 +59,6 @@ def refuse_input(out: Path, *inputs: Path) -> None:
             )
 
 
-def write_file(path: Path, content: str | bytes, mode: Literal["ab", "wb"] = "wb") -> None:
-    """Replace the content of a file, or append to it; missing folders are made.
-
-    Raises:
-        Refusal: the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open(mode) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise Refusal(f"{path}: cannot be written: {error.strerror}") from error
-
-
 def add_summary(path: Path, document: Document, rest: str = "") -> None:
     """Write a job summary: append it if the file is GitHub's, else replace the file.
 
@@ -86,7 +72,7 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
     Raises:
         Refusal: the file cannot be written.
     """
-    from harness.report import LIMIT_BYTES, markdown
+    from harness.report import LIMIT_BYTES, markdown, write_whole
 
     used = path.stat().st_size if _is_github_summary(path) and path.exists() else 0
     separator = "\n" if used else ""  # a heading begins its line
@@ -94,7 +80,11 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
     if not text:
         click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
         return
-    write_file(path, separator + text, "ab" if used else "wb")
+    if not _is_github_summary(path):
+        write_whole(path, text)
+        return
+    with refusing(path, "written"), path.open("ab") as file:
+        file.write((separator + text).encode())
 
 
 def _is_github_summary(path: Path) -> bool:
@@ -114,7 +104,7 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
     @json_option
     @wraps(command)
     def printing(junit: Path | None, summary: Path | None, as_json: bool, **values: Any) -> None:
-        from harness.report import reports_of_gate
+        from harness.report import reports_of_gate, write_whole
 
         read = (*values.values(), getattr(values.get("choice"), "file", None))
         inputs = [value for value in read if isinstance(value, Path)]
@@ -123,12 +113,12 @@ def _gate(command: Callable[..., Comparison | None]) -> Callable[..., None]:
         for out in filter(None, (junit, summary)):
             refuse_input(out, *inputs)
             if not _is_github_summary(out):
-                write_file(out, "")
+                write_whole(out, "")
 
         def write(found: Comparison | str) -> None:
             xml, document, annotations = reports_of_gate(found)
             if junit:
-                write_file(junit, xml)
+                write_whole(junit, xml)
             if summary:
                 rest = f"all are in {junit}" if junit else "--junit FILE has all of them"
                 add_summary(summary, document, rest)

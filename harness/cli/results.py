@@ -16,7 +16,7 @@ import click
 
 from harness.cases import AXES
 from harness.cli.exit_code import ExitCode
-from harness.cli.gates import add_summary, refuse_input, write_file
+from harness.cli.gates import add_summary, refuse_input
 from harness.cli.options import (
     PAGE,
     PATH,
@@ -220,7 +220,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
     format can express.
     """
     from harness.regression import refuse_duplicates
-    from harness.report import AS_TEXT, summary_of_run
+    from harness.report import AS_TEXT, summary_of_run, write_whole
 
     if figure and form not in PAGE_FORMATS:
         raise click.UsageError(f"--figure {figure}: goes with --format {', '.join(PAGE_FORMATS)}")
@@ -246,7 +246,7 @@ def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
             f"`layernorm-bench export {run} --format csv`"
         )
     if out:
-        write_file(out, content)
+        write_whole(out, content)
     else:
         click.echo(content, nl=False)
 

@@ -21,7 +21,7 @@ from time import monotonic
 from harness.cases import Grid, Planned, Sweep
 from harness.measure import epoch_values, median_quantile
 from harness.records import Budget, Case, Environment, Latency, Measurement, Record, WarningKind
-from harness.records.refusal import NotMeasuredError, Refusal
+from harness.records.refusal import NotMeasuredError, Refusal, refusing
 from harness.records.text import count
 from harness.regression.latency_judge import (
     BASELINE_PROCESSES,
@@ -107,7 +107,7 @@ def record_baseline(
         if number == 0:
             first = passes[0].records
             if not any(record.status.is_measured for record in first):
-                rmtree(folder)
+                _discard(folder)
                 raise NotMeasuredError(
                     f"no case could be measured, such as {first[0].case.id}: {first[0].reason}; "
                     "nothing was written"
@@ -119,8 +119,17 @@ def record_baseline(
     if out.exists():
         results = _added(read(out), results)
     write(results, out)
-    rmtree(folder)
+    _discard(folder)
     return results
+
+
+def _discard(folder: Path) -> None:
+    """Remove the passes of a recording, all at once: some would be taken for passes of the next."""
+    done = folder.with_suffix(".recorded")
+    with refusing(folder, "removed"):
+        rmtree(done, ignore_errors=True)  # what a killed process has left
+        folder.rename(done)
+        rmtree(done)
 
 
 def refuse_unacceptable(head: Results, baseline: Results | None) -> None:
@@ -193,6 +202,8 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
 
 def _added(old: Results, new: Results) -> Results:
     """Return a baseline with one more recording, or this one alone if they are not alike."""
+    if new.runs[0] in old.runs:  # killed before the passes were removed
+        return old
 
     def what(results: Results) -> tuple[object, ...]:
         origins = {(run.environment, run.git_commit, run.version) for run in results.runs}

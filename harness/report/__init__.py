@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from harness.report.exports import AS_TEXT, bencher_metrics, csv_table, smaller_is_better
     from harness.report.figures import file_of
-    from harness.report.page import build_page, drawings_of, tables_of, write_report
+    from harness.report.page import build_page, drawings_of, tables_of, write_report, write_whole
     from harness.report.pytest_benchmark import extra_info_of, import_benchmarks, machine_info_of
     from harness.report.run import document_of_run, run_as_plain, run_tables, statuses_text
     from harness.report.verdict import (
@@ -114,6 +114,7 @@ __all__ = [
     "terminal_lines",
     "verdict_as_json",
     "write_report",
+    "write_whole",
 ]
 
 __getattr__ = names_in(__name__, __file__)

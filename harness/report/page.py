@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from math import isfinite
@@ -15,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.records import Environment, Mode, Status
-from harness.records.refusal import NotMeasuredError, Refusal
+from harness.records.refusal import NotMeasuredError, refusing
 from harness.records.text import count, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
@@ -55,6 +54,7 @@ __all__ = [
     "drawings_of",
     "tables_of",
     "write_report",
+    "write_whole",
 ]
 
 SECTIONS: tuple[Section, ...] = (
@@ -166,20 +166,29 @@ def write_report(results: Sequence[Results], path: Path, **others: Any) -> None:
         NotMeasuredError: there is no record to report.
         Refusal: the file cannot be written.
     """
-    page = build_page(results, **others)
+    write_whole(path, build_page(results, **others))
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file in one step, or to a pipe or a device; its folder is made, a link is followed.
+
+    Raises:
+        Refusal: the file cannot be written.
+    """
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")
-    try:
+    content = content.encode() if isinstance(content, str) else content
+    with refusing(path, "written"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        is_special = target.exists() and not target.is_file()
-        written = target if is_special else partial
-        written.write_text(page, encoding="utf-8", newline="\n")
-        if not is_special:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        try:
+            partial.write_bytes(content)
             partial.replace(target)
-    except OSError as error:
-        with suppress(OSError):  # the folder itself may be missing
+        except OSError:
             partial.unlink(missing_ok=True)
-        raise Refusal(f"{path}: cannot be written: {error.strerror or error}") from error
+            raise
 
 
 # --- parts of the page, as files for a README, a paper or a pull request --------------------------

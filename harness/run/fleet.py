@@ -37,7 +37,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.records.refusal import Refusal
+from harness.records.refusal import Refusal, refusing
 from harness.records.text import grouped
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
 """Measurements that differ from process to process."""
 
 REPLY, _UPDATE, _BUG = "reply", "update", "bug"  # kinds of messages to the parent
+_IS_BUG = "this is a bug in layernorm-bench; what was measured is kept"
 _LOST_DEVICE = 70  # exit code; EX_SOFTWARE, internal error, in <sysexits.h>
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -129,7 +130,11 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
         log: file that takes standard output and standard error.
         cuda_device: the only CUDA device to use, as CUDA_VISIBLE_DEVICES names it; None for all.
     """
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    except OSError as error:
+        connection.send((_BUG, f"{log}: cannot be written: {error.strerror}"))
+        return
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     # the parent handles Ctrl-C and a batch system's SIGTERM, and ends this process
@@ -150,7 +155,7 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
             sys.stderr.write(str(error).partition("\n")[0] + "\n")
             sys.stderr.flush()
             os._exit(_LOST_DEVICE)
-        connection.send((_BUG, format_exc()))
+        connection.send((_BUG, f"{format_exc()}\n{_IS_BUG}"))
 
 
 def _answer_all(connection: Connection) -> None:
@@ -273,9 +278,7 @@ class WorkerProcess:
             while self.connection.poll(max(0.0, self.deadline - monotonic())):
                 kind, value = self.connection.recv()
                 if kind == _BUG:
-                    raise HarnessError(
-                        f"{value}\nthis is a bug in layernorm-bench; what was measured is kept"
-                    )
+                    raise HarnessError(value)
                 if kind == REPLY:
                     return value
                 on_update(value)
@@ -310,7 +313,9 @@ class Fleet:
     """What happened to machines that cannot be used any more: this one is never lost."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="layernorm-bench-")
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="layernorm-bench-", ignore_cleanup_errors=True
+        )
         self._logs = 0
         self._workers: list[WorkerProcess] = []
 
@@ -483,7 +488,8 @@ class Fleet:
     def _start(self, device: str | None, index: int | None = None) -> WorkerProcess:
         self._logs += 1
         log = Path(self._folder.name) / f"worker{self._logs}.log"
-        log.touch()
+        with refusing(log, "written"):
+            log.touch()
         worker = WorkerProcess(log, device)
         self._workers.insert(len(self._workers) if index is None else index, worker)
         return worker

@@ -29,7 +29,7 @@ from harness.records import (
     Status,
     WarningKind,
 )
-from harness.records.refusal import NotComparableError, Refusal
+from harness.records.refusal import NotComparableError, Refusal, refusing
 from harness.run.fleet import Job, WorkerInfo
 from harness.run.instructions import count_instructions, unavailable
 from harness.store import (
@@ -160,7 +160,8 @@ def run_session(
             with writing(session.out, (*kept.runs, run), {**kept.environments, **here}) as writer:
                 for record in kept.in_order():
                     writer.add(_counted(record, counts.get(record.case)))
-            session.journal.unlink()
+            with refusing(session.journal, "removed"):
+                session.journal.unlink()
             results = read(session.out, samples=False)
         return SessionOutcome(
             results=results,

@@ -1,12 +1,12 @@
 """Results on disk: a journal while a run lasts, one parquet file when it is over."""
 
+from harness.records.refusal import StoreError
 from harness.store.journal import Journal, located_entries, read_journal, records_at
 from harness.store.merge import Merged, merge
 from harness.store.parquet import StoredRun, header_of, read, records_of, scan, write, writing
 from harness.store.schema import (
     SCHEMA_VERSION,
     Results,
-    StoreError,
     from_plain,
     prepare,
     record_schema,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,10 +19,12 @@ except ImportError:  # Windows has none
     fcntl = None  # type: ignore[assignment]
 
 from harness.records import Environment, Record, Run
-from harness.store.schema import Results, StoreError, from_plain, to_plain
+from harness.records.refusal import StoreError, refusing
+from harness.store.schema import Results, from_plain, to_plain
 
 Entry = Run | Environment | Record
 
+_ADVICE = "; what was measured before is kept there, free some space and continue with --resume"
 _KINDS: dict[str, Any] = {"Run": Run, "Environment": Environment, "Record": Record}
 
 
@@ -36,7 +38,7 @@ class Journal:
             StoreError: the file or its folder cannot be written, or another run writes it.
         """
         self.path = path
-        try:
+        with refusing(path, "written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
             try:
@@ -47,8 +49,6 @@ class Journal:
             with path.open("rb+") as file:  # a torn line is cut: the next one starts on its own
                 file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
             self._file.seek(0, os.SEEK_END)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
         self.note = (
             None
             if is_locked
@@ -64,16 +64,11 @@ class Journal:
             StoreError: the disk is full, or the file cannot be written any more.
         """
         line = json.dumps({type(entry).__name__: to_plain(entry)}) + "\n"
-        try:
+        with refusing(self.path, "written", _ADVICE):
             offset = self._file.tell()
             self._file.write(line.encode())
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise StoreError(
-                f"{self.path}: cannot be written: {error.strerror}; what was measured before is "
-                "kept there, free some space and continue with --resume"
-            ) from error
         return offset
 
     def drop_if_empty(self) -> None:
@@ -120,7 +115,7 @@ def located_entries(path: Path) -> Iterator[tuple[int, Entry]]:
         StoreError: the file cannot be read, or a line other than the last is damaged.
     """
     offset = 0
-    with _opened(path) as file:
+    with refusing(path, "read"), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.endswith(b"\n"):
                 yield offset, _parse(path, f"line {number}", line)
@@ -133,22 +128,13 @@ def records_at(path: Path, offsets: Iterable[int]) -> Iterator[Record]:
     Raises:
         StoreError: the file cannot be read, or is damaged there.
     """
-    with _opened(path) as file:
+    with refusing(path, "read"), path.open("rb") as file:
         for offset in offsets:
             file.seek(offset)
             entry = _parse(path, f"the line at byte {offset}", file.readline())
             if not isinstance(entry, Record):
                 raise StoreError(f"{path}: no record at byte {offset}")
             yield entry
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _parse(path: Path, where: str, line: bytes) -> Entry:

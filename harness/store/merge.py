@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from harness.records import Environment, Record, Run
-from harness.records.refusal import NotMeasuredError
+from harness.records.refusal import NotMeasuredError, StoreError
 from harness.records.text import count
 from harness.store.journal import Entry, located_entries
 from harness.store.parquet import (
@@ -22,7 +22,7 @@ from harness.store.parquet import (
     records_of,
     writing,
 )
-from harness.store.schema import StoreError, why_unfinished
+from harness.store.schema import why_unfinished
 
 _DIGEST_BYTES = 12  # 2**96 values: among a billion records, two meet with a chance of 1e-11
 

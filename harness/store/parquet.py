@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.records import Case, Environment, Record, Run
+from harness.records.refusal import StoreError, refusing
 from harness.store.journal import lock
 from harness.store.schema import (
     DIGEST_KEY,
@@ -32,7 +33,6 @@ from harness.store.schema import (
     SCHEMA_VERSION,
     VERSION_KEY,
     Results,
-    StoreError,
     from_plain,
     record_schema,
     to_plain,
@@ -355,7 +355,7 @@ def writing(
     partial = target.with_name(target.name + ".partial")
     if target.exists() and not target.is_file():  # as root it could replace a device
         raise StoreError(f"{path}: cannot be written: it exists and is not a regular file")
-    try:
+    with refusing(path, "written"):
         target.parent.mkdir(parents=True, exist_ok=True)
         # "wb" would empty the file of another process
         with partial.open("ab") as file, ExitStack() as undone:
@@ -376,8 +376,6 @@ def writing(
                 os.fsync(folder)
             finally:
                 os.close(folder)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def write(results: Results, path: Path) -> None:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from harness.records import Environment, Record, Run
-from harness.records.refusal import Refusal
 from harness.records.text import count
 
 if TYPE_CHECKING:
@@ -50,10 +49,6 @@ _UNITS = {
     "_hz": "hertz",
     "_c": "degree Celsius",
 }
-
-
-class StoreError(Refusal):
-    """A results file that cannot be read or written; the message names it and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

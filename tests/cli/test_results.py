@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
@@ -196,6 +199,19 @@ def test_a_run_is_exported_to_a_new_file_or_replaces_one() -> None:
     for _ in range(2):
         call("export", "run.parquet", "--format", "csv", "--out", "folder/out")
         assert Path("folder/out").read_text() == found.stdout
+
+
+@pytest.mark.usefixtures("_exported")
+def test_an_export_that_cannot_be_written_leaves_the_earlier_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("table").write_text("earlier")
+    error = OSError(errno.EIO, os.strerror(errno.EIO))
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=error))
+    found = call("export", "run.parquet", "--format", "csv", "--out", "table")
+    assert found.exit_code == 2
+    assert found.stderr == "layernorm-bench: table: cannot be written: Input/output error\n"
+    assert [path.read_text() for path in Path().glob("table*")] == ["earlier"]
 
 
 @pytest.mark.usefixtures("_exported")

@@ -22,7 +22,7 @@ MADE_BY = {
     "uneven_calls.parquet": "estimates/uneven_calls.py",
     "detection_limits.parquet": "detection_limits/detection_limits.py",
     "compare_fail.parquet": "gates/compare_fail.py",
-    "driver_kills.parquet": "faults/kill_driver.py",
+    "faults.parquet": "faults/inject.py",
     "history_detection.parquet": "history/detection.py",
     "many_files.parquet": "sizes/many_files.py",
     "red_team.parquet": "red_team/red_team.py",

@@ -1,16 +1,21 @@
-"""Experiments in short: planted changes, histories, and a driver that is killed."""
+"""Experiments in short: planted changes, histories, and calls that fail."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
-from random import Random
+from shutil import copytree
 from typing import Any
 
 import pytest
-from faults.kill_driver import PHASES, LossError, Run, kill_in
+from factories.stored import RESULTS
+from faults import inject
 from history.detection import CONDITIONS, EFFECTS, IN_USE, RUNS, simulate
+
+from harness.store import write
 
 GATES = Path(__file__).parents[2] / "experiments" / "gates"
 SWEEP = """
@@ -69,18 +74,41 @@ def test_large_changes_are_found_and_rows_are_complete() -> None:
     assert all(row.found == 0 for row in rows if not row.effect)
 
 
-# === A driver that is killed in each phase of a run; 200 kills are an experiment
+# === One call of each kind that fails in `merge`; all calls of all commands are an experiment
+
+CALLED = {"openat", "write", "fsync", "ftruncate", "rename"}
+MERGE = next(command for command in inject.COMMANDS if command.name == "merge")
 
 
-def test_a_run_whose_driver_is_killed_in_each_phase_loses_nothing(tmp_path: Path) -> None:
-    kills = list(kill_in(PHASES, tmp_path, Random(1)))
-    assert len(kills) == len(PHASES)
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """The folder in which two shards are merged."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    first, second = (replace(RESULTS, records=(record,)) for record in RESULTS.records)
+    write(first, folder / "a.parquet")
+    inject.write_journal(second, folder / "b.jsonl")
+    return folder
 
 
-def test_a_record_other_than_the_acknowledged_one_is_found(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run.parquet", [], {})
-    assert run.start(None, Random(1)) is None
-    run.check()
-    run.acknowledged["3"] = "another"
-    with pytest.raises(LossError, match="case 3"):
-        run.check()
+@pytest.mark.skipif(not inject.can_trace(), reason="strace is not installed, or cannot trace here")
+def test_a_call_that_fails_in_a_merge_loses_nothing(shards: Path) -> None:
+    whole = copytree(shards, shards.with_name("whole"))
+    calls = {call.kind: call for call in inject.calls_of(MERGE, whole)}
+    assert calls.keys() == CALLED
+    for call, fault in zip(calls.values(), cycle(["EIO", "KILL"]), strict=False):
+        row = inject.trial(MERGE, shards, whole, call, fault, set())
+        assert (row.lost, row.torn, row.is_badly_told) == ("", "", False), row
+        assert row.is_killed is (fault == "KILL")
+
+
+def test_a_file_that_is_lost_or_torn_is_found(shards: Path) -> None:
+    after = copytree(shards, shards.with_name("after"))
+    before = inject.contents(shards)
+    assert inject.torn_in(before, after, shards) == inject.lost_in(MERGE, shards, after, "") == ""
+    said = "[1/1] ok               native/forward/4x8/float32/normal  1 ulp\n"
+    assert inject.lost_in(MERGE, shards, after, said) == "native/forward/4x8/float32/normal"
+    (after / "b.jsonl").write_bytes(before["b.jsonl"] * 2)
+    assert inject.lost_in(MERGE, shards, after, "") == "b.jsonl"
+    (after / "a.parquet").write_bytes(before["a.parquet"][:-9])
+    assert "a.parquet: not a readable" in inject.torn_in(before, after, shards)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,6 +13,7 @@ from pathlib import Path
 from shutil import copytree
 from tempfile import mkdtemp
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from factories.commanding import call
@@ -52,8 +55,9 @@ from harness.regression import (
     series_of,
 )
 from harness.run import Job
-from harness.store import Results, read, write
+from harness.store import Results, StoreError, read, write
 
+BASELINE = "harness.regression.baseline"
 NAMES = ("drifts", "noisy in 5", "noisy in 6", "spreads", "pays", "fails")
 CASES = {name: make_case(rows=rows) for rows, name in enumerate(NAMES, 1)}
 ONE = CASES["drifts"]
@@ -180,6 +184,32 @@ def test_another_recording_of_the_same_commit_is_added(tmp_path: Path) -> None:
     one, two = (process_ratios(results.records[0].latency) for results in (first, second))
     assert two == one * 2
     assert len(record(machine(environment=other_commit), out).runs) == 1
+
+
+def test_a_recording_killed_before_its_passes_are_removed_is_added_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, fleet = tmp_path / "ci.parquet", machine()
+    monkeypatch.setattr(f"{BASELINE}._discard", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        record(machine(), out)
+    monkeypatch.undo()
+    before = read(out)
+    assert record(fleet, out) == before == read(out)
+    assert (fleet.starts, [*tmp_path.iterdir()]) == (0, [out])
+
+
+def test_no_pass_that_could_not_be_removed_is_taken_for_one_of_the_next_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, fleet = tmp_path / "ci.parquet", machine()
+    error = OSError(errno.EIO, os.strerror(errno.EIO))
+    monkeypatch.setattr(f"{BASELINE}.rmtree", Mock(side_effect=[None, error]))
+    with pytest.raises(StoreError, match=r"ci\.recording: cannot be removed: Input/output error$"):
+        record(machine(), out)
+    monkeypatch.undo()
+    assert len(record(fleet, out).runs) == 2
+    assert (fleet.starts, [*tmp_path.iterdir()]) == (10, [out])
 
 
 # --- accepting -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from factories.fake_device import FakeDevice, LocalFleet, latency_of, measure
@@ -38,6 +39,7 @@ from harness.run import (
     usable_gpus,
 )
 from harness.run.call import is_of_lost_device
+from harness.run.fleet import serve
 
 SUBJECTS = """
 import os, signal
@@ -151,6 +153,13 @@ def test_a_bug_in_the_harness_stops_the_run_and_leaving_ends_all_processes() -> 
     assert "KeyError: 'no_such_distribution'" in str(found.value)
     assert [process.is_alive() for process in processes] == [False]
     assert not folder.exists()
+
+
+def test_a_worker_whose_log_cannot_be_opened_says_so_in_one_line(tmp_path: Path) -> None:
+    connection, log = Mock(), str(tmp_path / "missing" / "log")
+    serve(connection, log, None)
+    ((_, why),) = connection.send.call_args.args
+    assert why == f"{log}: cannot be written: No such file or directory"
 
 
 # --- one case in several processes ----------------------------------------------------------------

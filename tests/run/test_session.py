@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from factories.fake_device import LocalFleet
@@ -142,6 +144,18 @@ def test_the_journal_is_kept_and_locked_until_the_results_are_stored(
         mine.run()
     assert rows(read_journal(mine.session().journal).records) == ROWS
     assert not mine.session().out.exists()
+
+
+def test_a_journal_that_cannot_be_removed_is_named_and_nothing_is_measured_again(
+    mine: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OSError(errno.EIO, os.strerror(errno.EIO))
+    monkeypatch.setattr(Path, "unlink", Mock(side_effect=error))
+    with pytest.raises(StoreError, match=r"mine\.jsonl: cannot be removed: Input/output error$"):
+        mine.run()
+    monkeypatch.undo()
+    assert rows(mine.run(resume=True).results.records) == mine.calls == ROWS
+    assert not mine.session().journal.exists()
 
 
 # --- the whole program, ended from outside -------------------------------------------------------
