@@ -29,6 +29,7 @@ ROOT = DOCS.parent
 
 COPIED = {
     "published/peers.md": ROOT / "reports" / "published" / "peers.md",
+    "published/bug-reports.md": ROOT / "reports" / "published" / "bug-reports.md",
     "published/peer-tests.md": ROOT / "reports" / "published" / "peer-tests.md",
     "published/cpu.html": ROOT / "reports" / "published" / "cpu.html",
     "published/history.html": ROOT / "reports" / "published" / "history.html",

@@ -196,7 +196,7 @@ def contract_findings(
                 break
             with suppress(_DeclinedError):
                 found[nearest] = _finding(declared, implementation, nearest)
-        first = next(filter(None, found.values()), None)
+        first = min(filter(None, found.values()), key=_precedence, default=None)
         if first is None:
             continue
         fact = first.evidence[0] if first.kind == RemarkKind.RAISES else first.text
@@ -227,8 +227,17 @@ def _finding(declared: ContractCheck, implementation: Implementation, case: Case
             raise _DeclinedError from raised
         return _raised(declared, raised, case.dtype)
     except ContractViolationError as violation:
-        text, kind, severity = str(violation), declared.name, Severity.WRONG
+        return _Unlike(declared.name, Severity.WRONG, str(violation), (case.dtype,))
     return None if text is None else Finding(kind, severity, text, (case.dtype,))
+
+
+class _Unlike(Finding):
+    """An output that is not like its input, which any check may meet."""
+
+
+def _precedence(finding: Finding) -> tuple[bool, bool]:
+    """Order what one check finds at its settings: what is wrong, in its own words, comes first."""
+    return finding.severity is not Severity.WRONG, isinstance(finding, _Unlike)
 
 
 def _raised(declared: ContractCheck, raised: ImplementationError, dtype: str) -> Finding:
