@@ -1,18 +1,16 @@
 """Compare the harness's sampler with other timers: error and duration, quiet and loaded.
 
-    python experiments/timers/compare_timers.py            half an hour; prints an estimate first
+    python experiments/timers/compare_timers.py            an hour; prints an estimate first
     python experiments/timers/compare_timers.py --quick    two minutes, to see that all of it works
     python experiments/timers/compare_timers.py --report   prints the tables of the stored rows
 
-There are two experiments. In "timers", every timer measures every pair, each time in a new process,
-in random order: on a quiet machine (close other programs first) and beside busy neighbours
-("loaded"). In "processes", the harness's sampler alone measures five pairs in random order in many
-processes on a loaded machine. It shows whether A/A is 1, whether a slowdown is found, and how often
-an interval over five processes covers the median.
+There are two experiments. In "timers", every timer measures four pairs whose ratio is known by
+construction, in twenty processes, in random order: on a quiet machine (close other programs first)
+and beside busy neighbours ("loaded"). In "processes", the harness's sampler alone measures five
+pairs in forty processes on a loaded machine. It shows how much processes differ, and how often an
+interval over five processes covers the median.
 
-Timers that take seconds run in every second repeat. pyperf takes minutes: it runs in every fourth
-repeat, and only with --with-pyperf. pairs.py defines what is timed, timers.py how, tasks.py in
-which order, and report_timers.py which ratio is taken as true.
+pairs.py defines what is timed, timers.py how, and tasks.py in which order.
 """
 
 from __future__ import annotations
@@ -21,14 +19,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
 import click
 from machine import Here, warn_unless_quiet
 from neighbour import busy_neighbours
-from pairs import COMPARED_PAIRS
 from report_timers import report
 from rows import Row, append, read, write
 from tasks import Task, tasks_of
@@ -38,9 +34,10 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "timers.parquet"
 QUICK = ROOT / "results" / "timers-quick.parquet"
 
-REPEATS, PROCESSES = 4, 40  # half an hour
+REPEATS, PROCESSES = 20, 40  # an hour
 QUICK_REPEATS, QUICK_PROCESSES = 2, 4
-QUICK_TIMERS, QUICK_PAIRS = "harness-0.3,blocked-0.2", ("tiny", "dram", "aa")
+ALL = ",".join(timer.name for timer in TIMERS)
+QUICK_TIMERS = "harness-0.3,alternating-0.3"
 
 
 def run_tasks(tasks: Sequence[Task], progress: Callable[[Task, str], None]) -> Iterator[list[Row]]:
@@ -87,9 +84,6 @@ class Progress:
 @click.option(
     "--timers", "names", metavar="A,B", help="Some timers, by name or the beginning of a name."
 )
-@click.option(
-    "--with-pyperf", is_flag=True, help="Time with pyperf too: two to four more minutes per pair."
-)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The parquet.")
 @click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Markdown file.")
 @click.option(
@@ -101,7 +95,6 @@ def main(
     processes: int | None,
     only: str | None,
     names: str | None,
-    with_pyperf: bool,
     out: Path | None,
     table: Path | None,
     report_only: bool,
@@ -109,18 +102,17 @@ def main(
     out = out or (QUICK if quick else PUBLISHED)
     if not report_only:
         try:
-            timers = selected(names or (QUICK_TIMERS if quick else _all(with_pyperf)))
+            timers = selected(names or (QUICK_TIMERS if quick else ALL))
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--timers") from error
         conditions = ("quiet", "loaded") if only is None else (only,)
         repeats = repeats or (QUICK_REPEATS if quick else REPEATS)
         if processes is None:
             processes = QUICK_PROCESSES if quick else PROCESSES
-        pairs = QUICK_PAIRS if quick else COMPARED_PAIRS
         tasks = [
             task
             for condition in conditions
-            for task in tasks_of(condition, timers, pairs, repeats, processes)
+            for task in tasks_of(condition, timers, repeats, processes)
         ]
         _measure(tasks, out)
     if not out.exists():
@@ -129,10 +121,6 @@ def main(
     click.echo(text)
     if table is not None:
         table.write_text(text)
-
-
-def _all(with_pyperf: bool) -> str:
-    return ",".join(timer.name for timer in TIMERS if with_pyperf or timer.tool != "pyperf")
 
 
 def _measure(tasks: Sequence[Task], out: Path) -> None:
@@ -145,8 +133,6 @@ def _measure(tasks: Sequence[Task], out: Path) -> None:
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     expected_s = sum(task.expected_s for task in tasks)
-    if any(task.timer.tool == "pyperf" for task in tasks) and find_spec("pyperf") is None:
-        raise click.ClickException("pyperf is not installed; pip install pyperf")
     warn_unless_quiet(tasks)
     click.echo(f"{len(tasks)} processes, about {expected_s / 60:.0f} min, to {out}", err=True)
     signal.signal(

@@ -57,4 +57,4 @@ def sampler(pair: Pair, random: Random, *, limit_s: float) -> Measured:
 
 
 def _bind(pair: Pair, role: ArmRole, tensors: Sequence[Tensor]) -> Callable[[], object]:
-    return bind(pair.function(role), pair.case, pair.share(role, tensors))
+    return bind(pair.function(role), pair.case, tensors)

@@ -121,6 +121,6 @@ def warn_unless_quiet(tasks: Sequence[Task]) -> None:
     if idle_ratio is not None and idle_ratio < IDLE_BEFORE:
         click.echo(
             f"this machine is not quiet: {1 - idle_ratio:.0%} of its time is used; close what else "
-            "runs, since the true ratios are measured in this condition",
+            "runs",
             err=True,
         )

@@ -1,7 +1,7 @@
 """Start a new process for each measurement, for every timer.
 
-pytest-benchmark and pyperf start processes and write reports of their own. They are run from their
-command lines with their defaults, and their JSON is read.
+pytest-benchmark starts sessions and writes reports of its own. It is run from its command line with
+its defaults, and its JSON is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from statistics import mean, median
 from typing import NamedTuple
 
 from peer_timers import order_of_arms
@@ -25,7 +24,7 @@ from harness.records import ArmRole
 __all__ = ["Finding", "measure"]
 
 _HERE = Path(__file__).parent
-_TIMEOUT_S = 3600  # ends a hung process; pyperf on a loaded machine takes minutes
+_TIMEOUT_S = 600  # ends a hung process
 
 
 class Finding(NamedTuple):
@@ -46,8 +45,6 @@ def measure(timer: Timer, pairs: Sequence[str], seed: str) -> list[Finding]:
     """
     if timer.tool == "pytest-benchmark":
         return [measured for pair in pairs for measured in _by_pytest_benchmark(pair, Random(seed))]
-    if timer.tool == "pyperf":
-        return [measured for pair in pairs for measured in _by_pyperf(pair, Random(seed))]
     output = _run([str(_HERE / "measure_once.py"), timer.name, seed, *pairs])
     return [Finding(timer.name, *found) for found in json.loads(output)]
 
@@ -67,34 +64,6 @@ def _by_pytest_benchmark(pair: str, random: Random) -> list[Finding]:
     return [
         Finding(f"pytest-benchmark-{name}", pair, subject[name] / reference[name], seconds)
         for name in ("median", "min")
-    ]
-
-
-def _by_pyperf(pair: str, random: Random) -> list[Finding]:
-    """Run its real Runner: twenty processes an arm, and those that calibrate.
-
-    Its seconds are those that its workers report, which leaves out starting and importing.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        environment = _environment(pair, random)
-        command = [str(_HERE / "pyperf_pair.py"), "--inherit-environ", "TIMERS_PAIR,TIMERS_ORDER"]
-        _run([*command, "--output", str(report)], folder, environment)
-        benchmarks = json.loads(report.read_text())["benchmarks"]
-    runs = {ArmRole(benchmark["metadata"]["name"]): benchmark["runs"] for benchmark in benchmarks}
-    values = {
-        role: [value for run in found for value in run.get("values", ())]
-        for role, found in runs.items()
-    }
-    seconds = sum(run["metadata"]["duration"] for found in runs.values() for run in found)
-    return [
-        Finding(
-            f"pyperf-{name}",
-            pair,
-            statistic(values[ArmRole.SUBJECT]) / statistic(values[ArmRole.REFERENCE]),
-            seconds,
-        )
-        for name, statistic in (("mean", mean), ("median", median))
     ]
 
 

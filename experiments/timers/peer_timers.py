@@ -18,7 +18,7 @@ from pairs import ROLES, Pair
 
 from harness.records import ArmRole
 
-__all__ = ["Measured", "adaptive", "alternating", "blocked", "order_of_arms", "repeated"]
+__all__ = ["Measured", "alternating", "blocked", "order_of_arms", "repeated"]
 
 _BLOCK_S = 1e-3  # far above the cost of the clock, below a scheduler slice (4 ms)
 
@@ -43,11 +43,6 @@ def blocked(pair: Pair, random: Random, *, min_run_time: float) -> Measured:
     )
 
 
-def adaptive(pair: Pair, random: Random) -> Measured:
-    """Run ``torch.utils.benchmark.Timer.adaptive_autorange`` with its defaults; the median."""
-    return _in_sequence(pair, random, lambda call: _timer(call).adaptive_autorange().median)
-
-
 def repeated(pair: Pair, random: Random) -> Measured:
     """Run timeit as ``python -m timeit`` does: autorange, then the best of five repeats."""
 
@@ -63,7 +58,7 @@ def alternating(pair: Pair, random: Random, *, run_s: float) -> Measured:
     """Alternate blocks of 1 ms of both arms: the median of the ratios of neighbours.
 
     It belongs to no tool and uses no code of the harness: it is the simplest loop that drift of
-    the machine does not bias. It votes on the true ratio, and runs on the quiet machine only.
+    the machine does not bias.
     """
     calls = pair.calls()
     began = perf_counter()

@@ -1,19 +1,9 @@
-"""The tables: error and duration of each timer, the true ratios, and the coverage of intervals.
+"""The tables: error and duration of each timer, and the coverage of intervals.
 
 **Error** of a measurement is ``100 * ln(ratio / truth)``: per cent, symmetric for twice and half.
 Two figures summarize the errors of a timer and a pair: the root mean square, which one outlier can
 dominate, and in brackets 1.4826 times the median magnitude, which no outlier changes. For normally
 distributed errors the two are equal. Both contain bias.
-
-**Truth.** The true ratio of A/A is 1. That of another pair is a vote of the *quiet* measurements.
-The vote of a tool is the median over its processes, in logarithms; the truth is the median over the
-tools. A tool has one vote, however many rows it has, so the three budgets of the harness weigh as
-much as one other tool. Votes are separate for each allocator setting, because the setting changes
-what is measured. With the system's settings the harness has no vote at all; with its own settings
-it has one of three. "alternating" is a tool too: a plain interleaved loop with a long budget and
-the wall clock, without code of the harness. The table of votes shows the range over processes:
-where the processes of one tool disagree, no single ratio is true (the system's allocator may return
-pages after every call).
 
 **Seconds** are the mean duration of measuring both functions, with calibration, without the start
 of Python and imports, for all timers alike.
@@ -21,13 +11,13 @@ of Python and imports, for all timers alike.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import exp, log, sqrt
 from random import Random
 from statistics import fmean, median, stdev
 
-from pairs import PAIRS, RATIO_PAIRS
+from pairs import PAIRS
 from rows import Row
 
 from harness.measure.sample_statistics import median_estimate, t_quantile
@@ -40,7 +30,6 @@ _GROUP = 5  # processes that a published interval is formed over
 _SHUFFLES = 500  # the share then differs by less than one per cent between seeds
 _FEWEST = 4 * _GROUP  # with fewer processes a group is a large part of the whole
 _OTHERS = 0.1  # share of the cores that other programs may use on a quiet machine
-_LEAST = 1e-3  # per cent: a lone voter has no error, and a geometric mean takes no 0
 _AA_MEDIAN, _AA_SPREAD = 0.5, 0.3  # per cent: the project's goals for A/A
 
 
@@ -48,16 +37,10 @@ def report(rows: Sequence[Row]) -> str:
     """Return all tables as markdown."""
     compared = [row for row in rows if row.experiment == "timers"]
     alone = [row for row in rows if row.experiment == "processes"]
-    truth = _truths(compared)
     parts = [_where(rows)]
     for condition in ("quiet", "loaded"):
         if some := [row for row in compared if row.condition == condition]:
-            parts += [f"**Errors in %, {_condition(some)}**", _error_table(some, truth)]
-    if any(row.condition == "quiet" for row in compared):
-        parts += [
-            "**Ratios on the quiet machine: each tool's vote**",
-            _truth_table(compared, truth),
-        ]
+            parts += [f"**Errors in %, {_condition(some)}**", _error_table(some)]
     if alone:
         parts += [f"**The harness alone, {_condition(alone)}**", _process_table(alone), _COVERAGE]
     return "\n\n".join(parts) + "\n"
@@ -70,89 +53,32 @@ _COVERAGE = (
 )
 
 
-# Truth
-
-
-Key = tuple[str, str]
-"""Pair and allocation."""
-
-
-def _votes(rows: Iterable[Row]) -> dict[Key, dict[str, float]]:
-    """For each pair and allocation, what each tool found on the quiet machine."""
-    logs: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row.condition == "quiet":
-            logs[row.case, row.allocation][row.tool].append(log(row.ratio))
-    return {
-        key: {tool: exp(median(values)) for tool, values in tools.items()}
-        for key, tools in logs.items()
-    }
-
-
-def _truths(rows: Sequence[Row]) -> dict[Key, float]:
-    truths = {key: exp(median(map(log, by_tool.values()))) for key, by_tool in _votes(rows).items()}
-    known = {(row.case, row.allocation): row.truth for row in rows if row.truth is not None}
-    return truths | known
-
-
-def _truth_table(rows: Sequence[Row], truths: dict[Key, float]) -> str:
-    votes = _votes(rows)
-    tools = list(dict.fromkeys(tool for by_tool in votes.values() for tool in by_tool))
-    body = [
-        [
-            _says(case),
-            allocation,
-            f"{truths[case, allocation]:.4g}",
-            *(_vote(rows, case, allocation, tool, by_tool.get(tool)) for tool in tools),
-        ]
-        for (case, allocation), by_tool in sorted(votes.items(), key=lambda item: _place(*item[0]))
-    ]
-    return _table(["pair", "allocation", "taken for true", *tools], body)
-
-
-def _vote(rows: Sequence[Row], case: str, allocation: str, tool: str, vote: float | None) -> str:
-    """The vote, and in brackets the lowest and highest ratio that it is the median of."""
-    if vote is None:
-        return ""
-    ratios = [
-        row.ratio
-        for row in rows
-        if (row.condition, row.case, row.allocation, row.tool) == ("quiet", case, allocation, tool)
-    ]
-    return f"{vote:.4g} [{min(ratios):.3g}, {max(ratios):.3g}]"
-
-
 # Errors
 
 
-def _error_table(rows: Sequence[Row], truths: dict[Key, float]) -> str:
+def _error_table(rows: Sequence[Row]) -> str:
     timers = list(dict.fromkeys(row.timer for row in sorted(rows, key=_timer_place)))
     cases = [case for case in PAIRS if any(row.case == case for row in rows)]
     body = []
     for timer in timers:
         own = [row for row in rows if row.timer == timer]
-        by_case = {
-            case: _errors([row for row in own if row.case == case], truths) for case in cases
-        }
+        by_case = [_errors([row for row in own if row.case == case]) for case in cases]
+        seconds = fmean(row.seconds for row in own)
         body.append([
             timer,
             own[0].allocation,
             f"{max(Counter(row.case for row in own).values())}",
-            f"{fmean(row.seconds for row in own):.2g}",
-            *(_two_figures(by_case[case]) for case in cases),
-            _over_ratios(by_case),
+            f"{seconds:.2g}",
+            *(_two_figures(errors) for errors in by_case),
+            _figure(_together(by_case) * sqrt(seconds)),
         ])
-    names = ["timer", "allocation", "runs", "seconds"]
-    return _table([*names, *cases, f"{', '.join(RATIO_PAIRS)} together"], body)
+    names = ["timer", "allocation", "processes", "seconds"]
+    return _table([*names, *cases, "together, times √seconds"], body)
 
 
-def _errors(rows: Iterable[Row], truths: dict[Key, float]) -> list[float]:
+def _errors(rows: Iterable[Row]) -> list[float]:
     """Per cent, of those measurements whose truth is known."""
-    return [
-        100 * log(row.ratio / truths[row.case, row.allocation])
-        for row in rows
-        if (row.case, row.allocation) in truths
-    ]
+    return [100 * log(row.ratio / row.truth) for row in rows if row.truth is not None]
 
 
 def _root_mean_square(errors: Sequence[float]) -> float:
@@ -164,21 +90,12 @@ def _robust(errors: Sequence[float]) -> float:
 
 
 def _two_figures(errors: Sequence[float]) -> str:
-    if not errors:
-        return ""
     return f"{_figure(_root_mean_square(errors))} ({_figure(_robust(errors))})"
 
 
-def _over_ratios(by_case: dict[str, list[float]]) -> str:
-    """Geometric means over the three ratios, so that no size decides alone."""
-    errors = [by_case.get(case, []) for case in RATIO_PAIRS]
-    if not all(errors):
-        return ""
-    figures = (
-        exp(fmean(log(max(statistic(pair_errors), _LEAST)) for pair_errors in errors))
-        for statistic in (_root_mean_square, _robust)
-    )
-    return "{} ({})".format(*map(_figure, figures))
+def _together(by_case: Sequence[Sequence[float]]) -> float:
+    """Return the geometric mean over the pairs of the root mean square, in per cent."""
+    return exp(fmean(log(_root_mean_square(errors)) for errors in by_case))
 
 
 # The harness alone
@@ -199,7 +116,7 @@ def _process_table(rows: Sequence[Row]) -> str:
         logs = [100 * log(ratio) for ratio in ratios]
         centre = median(logs)
         spread = stdev(logs) if len(logs) > 1 else None
-        known = PAIRS[case].truth is not None
+        known = PAIRS[case].truth == 1
         met = spread is not None and abs(centre) <= _AA_MEDIAN and spread <= _AA_SPREAD
         body.append([
             _says(case),
@@ -270,10 +187,6 @@ def _condition(rows: Sequence[Row]) -> str:
 
 def _says(case: str) -> str:
     return f"{case}: {PAIRS[case].says}"
-
-
-def _place(case: str, allocation: str) -> tuple[int, str]:
-    return list(PAIRS).index(case), allocation
 
 
 def _timer_place(row: Row) -> tuple[bool, str]:

@@ -86,8 +86,4 @@ def read(path: Path) -> list[Row]:
         plain = [json.loads(line) for line in path.read_text().splitlines()]
     else:
         plain = pq.read_table(path).to_pylist()
-    # published rows name the harness's sampler "ours"
-    for row in plain:
-        row["tool"] = row["tool"].replace("ours", "harness")
-        row["timer"] = row["timer"].replace("ours-", "harness-")
     return [Row(**row) for row in plain]

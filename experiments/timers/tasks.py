@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from pairs import ALONE_PAIRS
+from pairs import ALONE_PAIRS, COMPARED_PAIRS
 from timers import TIMERS, Timer
 
 ALONE_TIMER = "harness-0.3"
@@ -26,31 +26,19 @@ class Task:
 
     @property
     def expected_s(self) -> float:
-        each = self.timer.loaded_s if self.condition == "loaded" else self.timer.quiet_s
-        return START_S[self.condition] + len(self.pairs) * each
+        return START_S[self.condition] + len(self.pairs) * self.timer.expected_s
 
 
-def tasks_of(
-    condition: str, timers: Sequence[Timer], pairs: Sequence[str], repeats: int, processes: int
-) -> list[Task]:
+def tasks_of(condition: str, timers: Sequence[Timer], repeats: int, processes: int) -> list[Task]:
     """Return the processes of one condition in a random order that is always the same."""
     random = Random(condition)
-    drawn: list[tuple[str, Timer, tuple[str, ...]]] = []
-    for repeat in range(repeats):
-        round_of = [
-            ("timers", timer, (pair,))
-            for timer in timers
-            for pair in timer.pairs
-            if pair in pairs and repeat % timer.every == 0
-            if condition == "quiet" or not timer.quiet_only
-        ]
-        drawn += random.sample(round_of, len(round_of))
+    drawn: list[tuple[str, Timer, Sequence[str]]] = []
+    for _ in range(repeats):
+        drawn += [("timers", timer, COMPARED_PAIRS) for timer in random.sample(timers, len(timers))]
     if condition == "loaded":
         alone = next(timer for timer in TIMERS if timer.name == ALONE_TIMER)
-        for _ in range(processes):
-            order = tuple(random.sample(ALONE_PAIRS, len(ALONE_PAIRS)))
-            drawn.append(("processes", alone, order))
+        drawn += [("processes", alone, ALONE_PAIRS)] * processes
     return [
-        Task(experiment, condition, timer, chosen, number)
-        for number, (experiment, timer, chosen) in enumerate(drawn)
+        Task(experiment, condition, timer, tuple(random.sample(pairs, len(pairs))), number)
+        for number, (experiment, timer, pairs) in enumerate(drawn)
     ]
