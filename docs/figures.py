@@ -30,8 +30,10 @@ EXPERIMENTS = (
     "timers", "gates", "estimates", "detection_limits", "history", "red_team", "sizes", "faults",
 )  # fmt: skip
 
-for folder in ("", *(f"experiments/{name}" for name in EXPERIMENTS)):
+for folder in ("", "docs", *(f"experiments/{name}" for name in EXPERIMENTS)):
     sys.path.append(str(ROOT / folder))
+
+import measured_code  # noqa: E402
 
 from harness.records.text import count, shape_text  # noqa: E402 - of this checkout
 
@@ -191,9 +193,7 @@ def timer_rows() -> str:
     ]
     for timer, name in timers.items():
         cells = [
-            state[timer][pair].partition(" (")[0]
-            for pair in ("aa", "more")
-            for state in states
+            state[timer][pair].partition(" (")[0] for pair in ("aa", "more") for state in states
         ]
         lines.append((name, states[0][timer]["seconds"], *cells))
     return _table(lines)
@@ -288,39 +288,47 @@ def limits_by_gradient() -> str:
 
 
 OTHER_CHANGES = ("bfloat16 statistics", "variance over N-1", "extra copy")
-TABLES: dict[str, Callable[[], str]] = {
-    "speed": speed_table,
-    "copy": copy_table,
-    "timers": timer_tables,
-    "processes": process_table,
-    "gates": gate_tables,
-    "detection-limits": detection_limit_tables,
-    "compare-fail": compare_fail_tables,
-    "coverage": coverage_tables,
-    "uneven": uneven_tables,
-    "peer-tests": peer_test_table,
-    "red-team": red_team_table,
-    "history-detection": history_tables,
-    "sizes": size_table,
-    "many-files": query_table,
-    "faults": faults_table,
-    "timer-rows": timer_rows,
-    "gate-rows": gate_rows,
-    "compare-fail-rows": compare_fail_rows,
-    "coverage-rows": coverage_rows,
-    "uneven-rows": uneven_rows,
-    "history-rows": history_rows,
-    "limits-by-algorithm": limits_by_algorithm,
-    "limits-by-distribution": limits_by_distribution,
-    "limits-by-gradient": limits_by_gradient,
+# the file that each table is made of, and the function that makes it
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "speed": ("cpu_recentred.parquet", speed_table),
+    "copy": ("cpu_recentred.parquet", copy_table),
+    "timers": ("timers.parquet", timer_tables),
+    "processes": ("timers.parquet", process_table),
+    "gates": ("gates.parquet", gate_tables),
+    "detection-limits": ("detection_limits.parquet", detection_limit_tables),
+    "compare-fail": ("compare_fail.parquet", compare_fail_tables),
+    "coverage": ("coverage.parquet", coverage_tables),
+    "uneven": ("uneven_calls.parquet", uneven_tables),
+    "peer-tests": ("peer-tests.json", peer_test_table),
+    "red-team": ("red_team.parquet", red_team_table),
+    "history-detection": ("history_detection.parquet", history_tables),
+    "sizes": ("sizes.parquet", size_table),
+    "many-files": ("many_files.parquet", query_table),
+    "faults": ("faults.parquet", faults_table),
+    "timer-rows": ("timers.parquet", timer_rows),
+    "gate-rows": ("gates.parquet", gate_rows),
+    "compare-fail-rows": ("compare_fail.parquet", compare_fail_rows),
+    "coverage-rows": ("coverage.parquet", coverage_rows),
+    "uneven-rows": ("uneven_calls.parquet", uneven_rows),
+    "history-rows": ("history_detection.parquet", history_rows),
+    "limits-by-algorithm": ("detection_limits.parquet", limits_by_algorithm),
+    "limits-by-distribution": ("detection_limits.parquet", limits_by_distribution),
+    "limits-by-gradient": ("detection_limits.parquet", limits_by_gradient),
 }
 
 
 def renewed(text: str) -> str:
     """Return the text of a page with its tables as they should be."""
     return BLOCK.sub(
-        lambda block: f"{block[1]}{TABLES[block[2]]().strip()}\n\n{block[3].strip()}", text
+        lambda block: f"{block[1]}{_table_with_origin(block[2])}\n\n{block[3].strip()}", text
     )
+
+
+def _table_with_origin(name: str) -> str:
+    if name == "published":
+        return measured_code.published_table()
+    file, table = TABLES[name]
+    return f"{table().strip()}\n\n{measured_code.origin(file)}"
 
 
 def stale_tables() -> list[str]:
@@ -390,6 +398,7 @@ def _table(lines: list[tuple[str, ...]]) -> str:
 def main() -> None:
     """Check or write."""
     if "--write" in sys.argv:
+        measured_code.renew()
         for path in PAGES:
             path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
     elif stale := stale_tables():

@@ -85,6 +85,11 @@ def equal_elements(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return torch.full_like(weight, 2), torch.full_like(bias, 0.5)
 
 
+def large_bias(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Bias 1e4, weight above 0.5: shows normalised rows that are computed from y for a backward."""
+    return torch.copysign(0.5 + weight.abs(), weight), torch.full_like(bias, 1e4)
+
+
 def initial_ends(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Weight 1 and bias 0 at both ends, normal between: shows one element taken for all."""
     weight, bias = weight.clone(), bias.clone()
@@ -135,7 +140,7 @@ def _poisoned(values: Tensor) -> Tensor:
 
 PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
-    transposed, every_second, any_view, chunk, expanded, equal_elements, initial_ends, nan_weight,
-    nan_bias,
+    transposed, every_second, any_view, chunk, expanded, equal_elements, large_bias, initial_ends,
+    nan_weight, nan_bias,
     largest=_largest, initial_within=_within, offset=_offset,
 )  # fmt: skip

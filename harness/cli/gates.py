@@ -259,13 +259,13 @@ def _read_finished(path: Path, advice: str) -> Results:
 
 def _record(head: Results, baseline: Path) -> None:
     from harness.cli.terminal import RunProgress
-    from harness.regression import ENOUGH_RECORDINGS, is_steady, passes_left, record_baseline
+    from harness.regression import ENOUGH_RECORDINGS, is_steady, record_baseline, records_left
     from harness.report import Text, show
     from harness.run import Fleet
 
     command = typed_command()
     try:
-        with RunProgress(passes_left(baseline) * len(head.records)) as progress:
+        with RunProgress(records_left(head, baseline)) as progress:
             recorded = record_baseline(
                 head,
                 baseline,

@@ -17,8 +17,8 @@ from harness.regression.ab import (
 from harness.regression.baseline import (
     condensed,
     confirm_here,
-    passes_left,
     record_baseline,
+    records_left,
     refuse_unacceptable,
 )
 from harness.regression.changes import (
@@ -115,12 +115,12 @@ __all__ = [
     "judge",
     "missing_in_base",
     "pair_up",
-    "passes_left",
     "process_ratios",
     "query_history",
     "ratio_between",
     "read_history",
     "record_baseline",
+    "records_left",
     "refuse_duplicates",
     "refuse_unacceptable",
     "repository_of",

@@ -249,9 +249,10 @@ QUICK: tuple[CaseGroup, ...] = (
         distribution=("normal", "tiny_variance"), eps=(0.0, 1e-8, 1e-6),
     ),
     _group(
-        "special values of the weight: NaN, zero, one, powers of two", shape=_ODD_AND_EVEN,
+        "special values of weight and bias: NaN, 0, 1, powers of two, large", shape=_ODD_AND_EVEN,
         parameters=(
             "zero_weight", "ones_weight", "power_of_two_weight", "nan_weight", "equal_elements",
+            "large_bias",
         ),
     ),
     # within the tolerance of torch.allclose; in half precision such weights are 1

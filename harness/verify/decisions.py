@@ -196,11 +196,7 @@ class Decisions:
         self._codes: list[tuple[FunctionType, CodeType]] = []
         self._pending: list[tuple[Decision, bool, Any, Any]] = []
         for function in functions:
-            # a module is made once for many cases
-            if (
-                function.__name__ != "__init__"
-                and (code := _reporting(function, self.all)) is not None
-            ):
+            if (code := _reporting(function, self.all)) is not None:
                 self._codes.append((function, code))
 
     @property

@@ -261,6 +261,65 @@ class CopySharesParameters(Norm):
         return copied
 
 
+class CopyIsNotTied(Norm):
+    """Is copied as if no other layer had its parameters."""
+
+    def __deepcopy__(self, memo: Any) -> CopyIsNotTied:
+        copied = type(self)(self.dim, self.eps, *self.given).to(next(self.parameters(), None))
+        copied.load_state_dict(self.state_dict())
+        for own, new in zip(self.parameters(), copied.parameters(), strict=True):
+            new.requires_grad_(own.requires_grad)
+        return copied
+
+
+class PickledWithBias(Norm):
+    """Comes out of a pickle as a new one if it has no bias."""
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        if self.bias is None and self.weight is not None:
+            nn.init.ones_(self.weight)
+
+
+class TrainedWhenPickled(Norm):
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self.requires_grad_()
+
+
+class StoredAroundZero(Norm):
+    """Takes a state without metadata for one of an earlier version."""
+
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *others: Any) -> None:
+        if not metadata.get("version") and f"{prefix}weight" in state:
+            state[f"{prefix}weight"] = state[f"{prefix}weight"] + 1
+        super()._load_from_state_dict(state, prefix, metadata, *others)
+
+
+class FoldedWhileFrozen(Norm):
+    """Keeps copies of frozen parameters in evaluation mode."""
+
+    kept: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or self.weight is None or self.weight.requires_grad:
+            self.kept = None
+            return super().forward(x)
+        if self.kept is None or self.kept[0].dtype != self.weight.dtype:
+            self.kept = [None if own is None else own.clone() for own in (self.weight, self.bias)]
+        return self.norm(x, *self.kept)
+
+
+class OnlyForwardHooks(Norm):
+    def __call__(self, x: Tensor) -> Tensor:
+        for before in self._forward_pre_hooks.values():
+            before(self, (x,))
+        y = self.forward(x)
+        for after in self._forward_hooks.values():
+            after(self, (x,), y)
+        return y
+
+
 class AnotherByItself(Norm):
     """Is wrong where it is called with the parameters that it was made with."""
 

@@ -253,14 +253,31 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
         "gives another y under torch.compile",
     ),
     ("is_correct_under_vmap", with_rules, "gives another y under torch.vmap"),
+    (
+        "is_correct_where_it_is_traced",
+        lambda *given: layer_norm(*given) * (1.01 if torch.jit.is_tracing() else 1),
+        "gives another y under torch.jit.trace",
+    ),
     ("forward_derivative_is_correct", with_rules, "has a wrong derivative in forward mode"),
     ("y_shares_no_memory", lambda x, shape, w, b, eps: x.view_as(x), "memory of x"),
     ("y_shares_no_memory", from_a_slab(6 * 32 - 1), "memory of an earlier y"),
+    (
+        "y_shares_no_memory",
+        lambda x, *others: layer_norm(x, *others)[:1].expand_as(x),
+        "whose rows share memory",
+    ),
     ("accepts_arguments_like_torch", float_eps_only, "an eps that is an int"),
     (
         "accepts_arguments_like_torch",
         lambda x, shape, *others: layer_norm(x, shape, *others) * (1 + isinstance(shape, list)),
         "a normalized_shape that is a list",
+    ),
+    (
+        "accepts_arguments_like_torch",
+        lambda x, shape, w, b, eps=1e-5: layer_norm(
+            x, shape, w, b, eps if isinstance(eps, int | float) else 1e-5
+        ),
+        "an eps that is a numpy.float32",
     ),
     ("is_safe_for_concurrent_callers", then(lambda y: y + on_other_thread()), "gives another y"),
     (

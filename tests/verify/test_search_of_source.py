@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories.small_catalogue import use_small_catalogue
 
-from harness.verify import Outcome, verify
+from harness.verify import Outcome, Verdict, verify
 
 _HEAD = """
 import bisect
@@ -76,6 +76,38 @@ FOUND = {
 def test_what_a_decision_hides_is_found(tmp_path: Path, body: str) -> None:
     target = _target(tmp_path, body)
     assert verify(target, quick=True, dtypes=["float32"], fail_fast=True).outcome is Outcome.WRONG
+
+
+_MODULE = """
+import torch
+from torch import nn
+from torch.nn.functional import layer_norm
+
+class Norm(nn.LayerNorm):
+    def __init__(self, dim, eps=1e-5, bias=True):
+        super().__init__(dim, eps, bias=bias)
+        self.factor = 1.01 if not bias and dim > LIMIT else 1
+
+    def forward(self, x):
+        return super().forward(x) * self.factor
+"""
+
+
+def test_what_a_constructor_decides_is_found_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    use_small_catalogue(monkeypatch, largest=300, one_in=12)  # with contract checks
+
+    def verdict(name: str, limit: str) -> Verdict:
+        path = tmp_path / f"{name}.py"
+        path.write_text(_MODULE.replace("LIMIT", limit))
+        return verify(f"{path}:Norm", quick=True, dtypes=["float32"])
+
+    assert "for an x of 2x6001" in str(verdict("wrong_norm", "6000").findings)
+    remarks = verdict("right_norm", "1 << 40").remarks
+    (named,) = [own for own in remarks if own.kind == "never_tried"]
+    assert named.evidence == ("dim > 1 << 40 never true (line 9 of right_norm.py)",)
 
 
 NAMED = {

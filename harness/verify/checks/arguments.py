@@ -9,6 +9,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,7 +89,7 @@ def _parameters_with_fewer_axes(call: Call) -> Iterator[str]:
 def accepts_arguments_like_torch(call: Call) -> str | None:
     """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y.
 
-    So does an int as normalized_shape, which may raise.
+    So do an int as normalized_shape and numbers of NumPy, which may raise.
     """
     call = call.on(x=call.inputs.x * _SMALL)
     scope, shape = scope_of(call.target), call.case.normalized_shape
@@ -97,8 +98,9 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
     given = {"weight": call.inputs.weight, "bias": call.inputs.bias}
     parameters = tuple(given.values())
     function = partial(call.target.function, call.inputs.x)
+    as_list = [*shape]
     forms: list[tuple[str, float, tuple[Any, ...], dict[str, Any]]] = [
-        ("a normalized_shape that is a list", usual, (list(shape), *parameters, usual), {}),
+        ("a normalized_shape that is a list", usual, (as_list, *parameters, usual), {}),
         ("keyword arguments", usual, (), {"normalized_shape": shape, **given, "eps": usual}),
         ("no eps", default, (shape, *parameters), {}),
     ]
@@ -113,12 +115,24 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
             y = guarded(partial(function, *arguments, **named))()
             if with_eps.differs(expected, Outputs(y=checked("y", y, call.inputs.x))):
                 return f"gives another y for {form}"
-    if call.case.normalized_dims > 1:
+    if as_list != [*shape]:
+        return "changes the list that it is given as normalized_shape"
+    may_raise: list[tuple[str, Any, float]] = [
+        ("a normalized_shape of NumPy integers", tuple(map(np.int64, shape)), usual)
+    ]
+    if len(shape) == 1:
+        may_raise.append(("a normalized_shape that is an int", shape[0], usual))
+    if scope.eps is None:
+        may_raise.append(("an eps that is a numpy.float32", shape, np.float32(0.5)))
+    for form, normalized_shape, eps in may_raise:
+        with_eps = replace(call, case=replace(call.case, eps=float(eps)))
+        expected = copies_of(with_eps.outputs())
+        with suppress(ImplementationError), torch.no_grad():
+            y = guarded(function, normalized_shape, *parameters, eps)()
+            if with_eps.differs(expected, Outputs(y=checked("y", y, call.inputs.x))):
+                return f"gives another y for {form}"
+    if len(shape) > 1:
         return None
-    with suppress(ImplementationError):
-        y = guarded(function, shape[0], *parameters, usual)()
-        if call.differs(call.outputs(), Outputs(y=checked("y", y, call.inputs.x))):
-            return "gives another y for a normalized_shape that is an int"
     with _naming("an x of one axis"):
         return _differs_for_one_row(call)
 
@@ -137,7 +151,10 @@ def _fits_signature(function: Callable[..., object], *arguments: Any, **named: A
 
 def _differs_for_one_row(call: Call) -> str | None:
     """Compare an x of one axis with an x of one row."""
-    y = call.on(x=call.inputs.x[0]).forward().outputs().y
+    x, eps = call.inputs.x[0], call.case.eps
+    arguments = [*call.case.normalized_shape], call.inputs.weight, call.inputs.bias, eps
+    with torch.no_grad():
+        y = checked("y", guarded(call.target.function, x, *arguments)(), x)
     one_row = call.on(x=call.inputs.x[:1]).forward()
     expected = one_row.outputs()
     if one_row.beyond(expected):

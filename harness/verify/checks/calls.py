@@ -59,7 +59,7 @@ class Call:
 
     @classmethod
     def of(cls, target: Implementation, case: Case, direction: Direction | None = None) -> Call:
-        """Return the call of ``case``; in a direction with gradients, the target has all it can.
+        """Return the call of ``case``; in a direction with gradients, its parameters have some.
 
         Args:
             target: what is called.
@@ -75,7 +75,8 @@ class Call:
         if direction is Direction.FORWARD or not affines:
             case = fitted(target, case, direction=direction)
         else:
-            case = fitted(target, case, direction=direction, affine=affines[0])
+            affine = case.affine if case.affine in affines else affines[0]
+            case = fitted(target, case, direction=direction, affine=affine)
         return cls(target, case, make_inputs(case))
 
     def changed(self, **axes: Any) -> Call:

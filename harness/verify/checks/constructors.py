@@ -17,6 +17,8 @@ from harness.run.call import ContractViolationError, ImplementationError, checke
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import (
     LONG_ROWS,
+    NO_BIAS,
+    SMALL,
     check,
 )
 from harness.verify.checks.made import (
@@ -121,13 +123,13 @@ def is_right_with_other_options(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD, raises_where="its constructor is given a dtype")
+@check(Direction.FORWARD, SMALL, NO_BIAS, raises_where="its constructor is given a dtype")
 def uses_the_dtype_of_its_constructor(call: Call) -> str | None:
     """The parameters have the dtype that the constructor is given."""
     return _ignored(call, "dtype", torch.float64)
 
 
-@check(Direction.FORWARD, raises_where="its constructor is given a device")
+@check(Direction.FORWARD, SMALL, NO_BIAS, raises_where="its constructor is given a device")
 def uses_the_device_of_its_constructor(call: Call) -> str | None:
     """The parameters are on the device that the constructor is given."""
     with suppress(ImplementationError):  # it may write values, which the meta device has not
@@ -186,7 +188,7 @@ def registers_its_parameters(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD)
+@check(Direction.FORWARD, SMALL, NO_BIAS)
 def initial_parameters_match_torch(call: Call) -> str | None:
     """A new module has weights of 1 and biases of 0, unless its constructor is told others.
 
@@ -256,7 +258,7 @@ def _with_eps(call: Call, eps: float) -> Call:
     return replace(call, case=replace(call.case, eps=eps))
 
 
-@check(None)
+@check(None, SMALL, NO_BIAS)
 def is_right_when_converted(call: Call) -> str | None:
     """A class method such as from_torch() keeps what the torch.nn.LayerNorm has."""
     usual, module = usual_of(call), module_if_any(call)
@@ -301,21 +303,21 @@ def is_safe_for_concurrent_callers_of_a_module(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD)
-def runs_forward_hooks(call: Call) -> str | None:
-    """A hook runs once in each call: tools that read activations depend on it."""
+@check(None)
+def runs_hooks(call: Call) -> str | None:
+    """A hook runs in each call: tools that read activations and gradients depend on it."""
     usual = usual_of(call)
     if usual is None:
         return None
-    for kind in ("forward ", "forward pre-"):
-        module, runs = Made.of(usual).module, list[object]()
-        register = getattr(module, f"register_{kind.replace(' ', '_').replace('-', '_')}hook")
+    of_backward = () if call.target.forward_only else ("full backward ",)
+    for kind in ("forward ", "forward pre-", *of_backward):
+        made, runs = Made.of(usual), list[object]()
+        register = getattr(made.module, f"register_{kind.replace(' ', '_').replace('-', '_')}hook")
         try:
             handle = register(lambda *arguments, runs=runs: runs.append(None))
         except RuntimeError:  # a ScriptModule takes none
             return None
-        with torch.no_grad():
-            y_of(module, usual.inputs.x, usual)
+        made.outputs(TRAINING)
         handle.remove()
         if not runs:
             return f"runs no {kind}hooks"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.records import Case, Direction, Status
+from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
@@ -23,15 +23,19 @@ __all__ = [
     "BLOCK",
     "CHECKS",
     "EVERY_SETTING",
+    "EXPANDED",
     "LONG",
     "LONG_TAIL",
     "MANY",
+    "NO_BIAS",
+    "ONE_ELEMENT",
     "ONE_ROW",
     "PADDED",
     "PATHS",
     "SMALL",
     "TAIL",
     "TWO_AXES",
+    "TWO_NORMALIZED",
     "ContractCheck",
     "RaisedInFormError",
     "check",
@@ -63,7 +67,7 @@ LONG_TAIL = _setting(2, 3, 4099)
 """N odd and over 4,096, the longest row that many kernels keep in registers."""
 LONG_ROWS = _setting(8, 5000)
 """A call that takes many times the interval in which Python switches threads."""
-CONCURRENT = (_setting(128, 256), _setting(1030, 32), LONG_ROWS)
+CONCURRENT = (_setting(128, 256, layout="padded_rows"), _setting(1030, 32), LONG_ROWS)
 """Calls that take many of the intervals in which Python switches threads; with more rows, and with
 longer ones, than a workspace may serve."""
 LARGE = _setting(130, 500)
@@ -74,8 +78,16 @@ PADDED = _setting(66, 40, layout="padded_rows")
 """Rows that are contiguous, in an x that is not."""
 ONE_ROW = _setting(1, 48)
 """No sum over rows: dbias equals dy."""
+NO_BIAS = {**_setting(7, 24), "affine": Affine.WEIGHT}
+"""A module that is made without a bias."""
+TWO_NORMALIZED = _setting(9, 5, 8, normalized_dims=2)
+"""A module with parameters of two axes."""
 TRANSPOSED = _setting(9, 2, 52, layout="transposed")
 """Elements of a row that are far apart."""
+EXPANDED = _setting(6, 32, layout="expanded")
+"""Rows with one memory."""
+ONE_ELEMENT = tuple({**_setting(*shape), "affine": Affine.BIAS} for shape in ((1, 1), (5, 1)))
+"""Rows of one element, whose y is the bias."""
 MANY_AXES = _setting(2, 1, 1, 3, 1, 2, 1, 4, 6, normalized_dims=2)
 """More axes than a kernel may hold strides for."""
 MANY = _setting(1100, 128)

@@ -21,7 +21,7 @@ from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError, guarded
-from harness.verify.checks.calls import INPUTS, Call, has_bits_of
+from harness.verify.checks.calls import INPUTS, Call, elsewhere, has_bits_of
 from harness.verify.checks.contract_checks import (
     EVERY_SETTING,
     LONG,
@@ -82,7 +82,8 @@ _HIGHER_LIMIT = (
 @check(Direction.BACKWARD, *EVERY_SETTING)
 def retained_graph_gives_same_gradients(call: Call) -> str | None:
     """With retain_graph=True, each further backward gives the gradients of its dy."""
-    graph = call.graph()
+    dy = copy_in_layout(call.dy)
+    graph = replace(call.graph(), dy=dy)
     returned = graph.gradients(keep=True)
     first = copies_of(returned)
     for name in GRADIENTS:
@@ -92,8 +93,9 @@ def retained_graph_gives_same_gradients(call: Call) -> str | None:
                 gradient.zero_()  # it is the caller's, and no longer what the graph needs
     if output := call.differs(first, graph.gradients(keep=True)):
         return f"gives another {output} in a second backward over a retained graph"
-    other = call.on(dy=call.seeded(1).dy)
-    if output := other.differs(other.gradients(), replace(graph, dy=other.dy).gradients()):
+    dy.copy_(call.seeded(1).dy)  # at the address of the first
+    other = call.on(dy=elsewhere(dy))
+    if output := other.differs(other.gradients(), graph.gradients()):
         return f"gives a wrong {output} for another dy in a second backward over a retained graph"
     return None
 

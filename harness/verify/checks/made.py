@@ -6,6 +6,7 @@ import copy
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -225,8 +226,11 @@ def new_module(call: Call, **arguments: object) -> nn.Module:
     if isinstance(module.source, nn.Module):
         guarded(copy.deepcopy, module.source)()  # the user's own must stay as it is
     eps = call.case.eps if module.meaning().takes_eps else None
+    new = partial(module.with_arguments(**arguments).new, call.case.normalized_shape, eps)
+    off = {Affine.WEIGHT: "bias", Affine.BIAS: "weight"}.get(call.case.affine)
     try:
-        return module.with_arguments(**arguments).new(call.case.normalized_shape, eps)
+        made = new()
+        return new(**{off: False}) if off and len(names_of(made, call)) > 1 else made
     except UnsupportedError as error:
         if not isinstance(error.__cause__, Exception):
             raise ImplementationError(Status.UNSUPPORTED, str(error)) from error

@@ -22,7 +22,9 @@ from harness.verify.checks.calls import INPUTS, Call
 from harness.verify.checks.contract_checks import (
     BLOCK,
     EVERY_SETTING,
+    EXPANDED,
     LONG,
+    ONE_ELEMENT,
     ONE_ROW,
     PADDED,
     SMALL,
@@ -52,13 +54,16 @@ _LEAST_BYTES = 16  # per call: the smallest block of the C library
 _LEAST_BLOCKS = 1  # per call, of Python
 
 
-@check(Direction.FORWARD, *EVERY_SETTING)
+@check(Direction.FORWARD, *EVERY_SETTING, EXPANDED, *ONE_ELEMENT)
 def y_shares_no_memory(call: Call) -> str | None:
-    """y shares no memory with x, weight, bias or the y of the call before."""
+    """y shares no memory with x, weight, bias or the y of the call before, nor do its elements."""
     first, second = (call.outputs().y for _ in range(2))
     for name, tensor in call.given.items():
         if share_memory(tensor, second):
             return f"returns a y that shares the memory of {name}"
+    axes = zip(second.shape, second.stride(), strict=True)
+    if any(size > 1 and step == 0 for size, step in axes):
+        return "returns a y whose rows share memory"
     return SHARES_EARLIER_Y if share_memory(first, second) else None
 
 

@@ -20,8 +20,10 @@ from torch.nn.utils import parametrize
 from harness.run.call import ContractViolationError, ImplementationError, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import (
+    NO_BIAS,
     ONE_ROW,
     SMALL,
+    TWO_NORMALIZED,
     ContractCheck,
     check,
 )
@@ -79,7 +81,8 @@ def _way(
             is_of_later_calls = Made.of(usual).after_calls().fault(mode) is not None
             return f"{text} where {_CALLED if is_of_later_calls else where}"
 
-        return check(None, SMALL, ONE_ROW, raises_where=where)(update_wrapper(find, obtain))
+        settings = SMALL, ONE_ROW, NO_BIAS, TWO_NORMALIZED
+        return check(None, *settings, raises_where=where)(update_wrapper(find, obtain))
 
     return declare
 
@@ -99,6 +102,22 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
     copied = copy.deepcopy(made.module)
     made.write(made.another().call)
     return replace(made, module=copied)
+
+
+@_way("a model in which it shares its parameters is a deep copy")
+def shares_parameters_as_a_deep_copy(made: Made) -> Made:
+    """Layers that share a parameter share it in a copy of their model, too."""
+    if isinstance(made.module, torch.jit.ScriptModule) or _has_aliases(made):
+        return made
+    tied = Made.of(made.call)
+    for role, parameter in made.parameters.items():
+        assign(tied.module, tied.names[role], parameter)
+    copied = copy.deepcopy(nn.ModuleList([made.module, tied.module]))
+    one, other = (replace(made, module=own) for own in copied)
+    for role, parameter in one.parameters.items():
+        if other.parameters[role] is not parameter:
+            raise ContractViolationError(f"no longer shares its {role}")
+    return one
 
 
 @_way("it is called as a module", TRAINING, is_called=False)
@@ -195,6 +214,7 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
     own = nn.ModuleList([made.module, Made.of(made.call).module])
     for keep_vars in (True, False):
         own.load_state_dict(model.state_dict(keep_vars=keep_vars))
+    own.load_state_dict({**model.state_dict()})  # without metadata, as safetensors stores it
     loaded = other.call
     other.write(made.call)  # what was loaded is a copy
     return replace(made, call=loaded)
@@ -293,13 +313,20 @@ def is_independent_of_other_modules(made: Made) -> Made:
 @_way("it is pickled")
 def is_right_when_pickled(made: Made) -> Made:
     """The same of pickle, which torch.save uses; of a class that can be imported."""
-    if isinstance(made.module, torch.jit.ScriptModule):  # torch refuses it
-        return made
+    return replace(made, module=_pickled(made.module))
+
+
+def _pickled(module: nn.Module) -> nn.Module:
+    """Return a module that was pickled, or the module itself if pickle does not know its class."""
+    if isinstance(module, torch.jit.ScriptModule):  # torch refuses it
+        return module
     try:
-        pickle.dumps(type(made.module))
+        pickle.dumps(type(module))
     except (pickle.PicklingError, AttributeError):
-        return made
-    return replace(made, module=pickle.loads(pickle.dumps(made.module)))
+        return module
+    pickled = pickle.loads(pickle.dumps(module))
+    assert isinstance(pickled, nn.Module)
+    return pickled
 
 
 @_way("it had another dtype before")
@@ -343,10 +370,23 @@ def is_frozen_as_a_deep_copy(made: Made) -> Made:
     return replace(frozen, module=copy.deepcopy(made.module))
 
 
+@_way("it is pickled with frozen parameters")
+def is_frozen_when_pickled(made: Made) -> Made:
+    """The same of pickle."""
+    frozen = made.freeze()
+    return replace(frozen, module=_pickled(made.module))
+
+
 @_way("its parameters are frozen")
 def is_right_with_frozen_parameters(made: Made) -> Made:
     """x has its gradient, and the parameters stay frozen."""
     return made.freeze()
+
+
+@_way("its parameters are frozen and were changed")
+def is_right_after_changes_of_frozen_parameters(made: Made) -> Made:
+    """The same after a change, as of a teacher that follows its student."""
+    return _changed(made.freeze().after_calls())
 
 
 @_way("its parameters were frozen before", is_called=False)

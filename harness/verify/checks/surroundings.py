@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.cases.inputs import copy_in_layout
 from harness.numerics import OUTPUTS, Outputs, Reference, copies_of
@@ -36,6 +36,7 @@ from harness.verify.checks.contract_checks import (
     LONG_TAIL,
     MANY,
     MANY_AXES,
+    PADDED,
     PATHS,
     SMALL,
     check,
@@ -75,8 +76,8 @@ _THREADS, _REPEATS = (
     3,
 )  # odd and even, and more than a target may have tables for; a race shows in some calls only
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
-# do not divide evenly, and 2 and 3 rows are fewer than the threads
-_SHAPES = ((257, 256), (2, 20_000), (3, 96))
+# and 1031 do not divide evenly, 2 and 3 are fewer than the threads, 2^19 elements are a usual limit
+_SHAPES = ((257, 256), (2, 20_000), (3, 96), (1031, 520))
 _EPS_OF_CALLERS = (1e-5, 0.5)
 _CONCURRENT_CALLS = 50
 _MOST_CONCURRENT_S = 1.0
@@ -169,15 +170,20 @@ def sees_new_values_at_old_addresses(call: Call) -> str | None:
     held = call.at(call.inputs.copies().tensors)
     held.outputs()
     for name, tensor in held.given.items():
-        held.on(**{name: tensor.data}).outputs()  # another tensor object, of version 0
-        for seed, changed, how in ((1, tensor, "in place"), (2, tensor.data, "through .data")):
-            new = call.seeded(seed).given[name]
+        others = tensor.data, nn.Parameter(tensor)  # other tensor objects, of version 0
+        for other in others:
+            held.on(**{name: other}).outputs()
+        for new, changed, how in (
+            (tensor.flip(-1), tensor.data, "to the same values in another order"),
+            (call.seeded(1).given[name], tensor, "in place"),
+            (call.seeded(2).given[name], tensor.data, "through .data"),
+        ):
             changed.copy_(new)
             moved = held.on(**{name: elsewhere(new)})
             expected = copies_of(moved.outputs())
             if moved.differs(expected, held.outputs()):
                 return f"uses the old values of {name} after {name} was changed {how}"
-            if moved.differs(expected, held.on(**{name: tensor.data}).outputs()):
+            if any(moved.differs(expected, held.on(**{name: own}).outputs()) for own in others):
                 return f"uses the old values of {name} for another tensor at the same address"
     call.changed(shape=(4, 48)).outputs()  # a second shape must not raise
     return None
@@ -298,7 +304,7 @@ def records_no_unwanted_graph(call: Call) -> str | None:
     return None
 
 
-@check(None, SMALL, BLOCK, LONG)
+@check(None, SMALL, BLOCK, LONG, PADDED)
 def restores_process_state(call: Call) -> str | None:
     """Random number generators, modes and defaults are left as they were."""
     calls: list[Callable[[], object]] = [call.y]

@@ -6,8 +6,10 @@ operators are PyTorch's. What a target refuses is no mistake.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from harness.numerics import Outputs, copies_of
 from harness.records import Direction
-from harness.run import ImplementationError, guarded
+from harness.run import ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import SMALL, TWO_AXES, check
 from harness.verify.checks.gradients import EXACT, jvp, with_right_gradients
@@ -25,9 +27,11 @@ __all__ = [
     "forward_derivative_is_correct",
     "is_correct_under_vmap",
     "is_correct_where_it_is_compiled",
+    "is_correct_where_it_is_traced",
 ]
 
 _COMPILING = {"is_compiling", "is_dynamo_compiling", "is_torchdynamo_compiling"}
+_TRACING = {"is_tracing", "get_tracing_state", "_get_tracing_state"}
 _PARTS = 2
 _FORWARD_LIMIT = 1e-2  # of its norm: float32 is within 1e-5 here, a missing term above 0.1
 
@@ -48,26 +52,43 @@ def is_correct_where_it_is_compiled(call: Call) -> str | None:
 
 
 @check(Direction.FORWARD)
+def is_correct_where_it_is_traced(call: Call) -> str | None:
+    """The same of a branch for torch.jit.trace."""
+    if not _names(call) & _TRACING:
+        return None
+    x = call.inputs.x
+    with suppress(ImplementationError), torch.no_grad(), catch_warnings():
+        simplefilter("ignore")  # torch.jit is deprecated
+        traced = guarded(partial(torch.jit.trace, check_trace=False), call.y_of, x)()
+        if call.differs(call.outputs(), Outputs(y=checked("y", guarded(traced, x)(), x))):
+            return "gives another y under torch.jit.trace"
+    return None
+
+
+@check(Direction.FORWARD)
 def is_correct_under_vmap(call: Call) -> str | None:
-    """Under torch.vmap over any axis it returns what it returns for each part, or raises."""
+    """Under torch.vmap over x, or over its parameters, y is that of each part, or it raises."""
     if not _names(call) & {"vmap", "register_vmap"}:
         return None
     parts = [call.seeded(number) for number in range(_PARTS)]
-    returned: object = None
-    for axis in (0, -1):
-        mapped = torch.vmap(call.y_of, in_dims=axis)
-        stacked = torch.stack([part.inputs.x for part in parts], axis)
+    for names, axis in ((("x",), 0), (("x",), -1), (tuple(call.parameters), 0)):
+        stacked = [torch.stack([part.given[name] for part in parts], axis) for name in names]
+        y_of = partial(_y_of, call, names)
         with suppress(ImplementationError), torch.no_grad(), catch_warnings():
             simplefilter("ignore")  # of torch, where it runs one part after the other
-            returned = guarded(mapped, stacked)()
-        if returned is None:
-            return None
-        assert isinstance(returned, Tensor)  # the type that vmap returns
-        for part, y in zip(parts, returned, strict=True):
-            own = part.on(weight=call.inputs.weight, bias=call.inputs.bias)
-            if own.differs(own.outputs(), Outputs(y=y)):
-                return "gives another y under torch.vmap"
+            mapped = guarded(torch.vmap(y_of, in_dims=axis), *stacked)() if stacked else ()
+            assert isinstance(mapped, Tensor | tuple)  # the type that vmap returns
+            for part, y in zip(parts, mapped, strict=False):
+                own = call.on(**{name: part.given[name] for name in names})
+                if own.differs(own.outputs(), Outputs(y=y)):
+                    return "gives another y under torch.vmap"
     return None
+
+
+def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
+    """Return y of a call with other tensors, which may be those of torch.vmap."""
+    other = call.on(**dict(zip(names, tensors, strict=True)))
+    return other.y_of(other.inputs.x)
 
 
 @check(Direction.BACKWARD, SMALL, TWO_AXES)
