@@ -1,6 +1,6 @@
 """What ``verify`` says of the LayerNorms that public bug reports describe.
 
-    python -m bug_reports              verify all of them: about half an hour
+    python -m bug_reports              verify all of them
     python -m bug_reports --report     the page again, from results/published/bug-reports.json
 
 ``tox run -e bug-reports`` runs it.

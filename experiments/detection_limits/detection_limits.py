@@ -1,6 +1,6 @@
 """By how much can a result be wrong and still pass?
 
-    python experiments/detection_limits/detection_limits.py     minutes; prints the tables
+    python experiments/detection_limits/detection_limits.py     prints the tables
     ... --report                                                prints the tables of the stored rows
 
 The detection limit of an output is its error bound, in ulp at the scale of its row or column. Every

@@ -1,6 +1,6 @@
 """How often do the intervals of this project hold what they estimate?
 
-    python experiments/estimates/interval_coverage.py     half a minute; prints the tables
+    python experiments/estimates/interval_coverage.py     prints the tables
     ... --report                                          prints the tables of the stored rows
 
 All of it is simulated: normal logarithms, one per process, a fixed seed. ``stopping`` adds

@@ -1,6 +1,6 @@
 """Are calls found that do the work of others, and only those?
 
-    python experiments/estimates/uneven_calls.py     two minutes; prints the tables
+    python experiments/estimates/uneven_calls.py     prints the tables
     ... --report                                     prints the tables of the stored rows
 
 Simulated over the recorded samples of right implementations and of ``native``, timed in turn.

@@ -1,4 +1,4 @@
-"""The command line with a fleet that stands for the workers, so that a trial takes a second.
+"""The command line with a fleet that stands for the workers, so that a trial is short.
 
     CANNED=RUN.parquet python experiments/faults/canned.py run --resume ...
 

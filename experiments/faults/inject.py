@@ -1,6 +1,6 @@
 """What is lost or torn, and what is said, if one call on a file fails or the program dies there?
 
-    python experiments/faults/inject.py      about 20 minutes on two cores; prints the table
+    python experiments/faults/inject.py      prints the table
     ... --report                             prints the table of the stored rows
 
 strace traces each command once. Each call that it made on a file of its folder, or on a temporary

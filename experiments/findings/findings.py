@@ -1,6 +1,6 @@
 """Runs the reproduction of each finding, and writes the page that says which are still there.
 
-    python experiments/findings/findings.py            run them all: a minute
+    python experiments/findings/findings.py            run them all
     python experiments/findings/findings.py --report   the page again, from the stored results
 
 ``tox run -e findings`` installs the packages and runs this. A file in ``cases/`` is a finding, and
@@ -29,7 +29,7 @@ RESULTS = ROOT / "results" / "published" / "findings.json"
 PAGE = ROOT / "reports" / "published" / "findings.md"
 FIELDS = ("affected", "library", "versions", "source", "reported")
 MAX_LINES = 10  # of code: what a maintainer reads at a glance
-LIMIT_S = 300  # the slowest takes 20 s, most of it to import its library
+LIMIT_S = 300
 Finding = dict[str, str]
 """title, what, FIELDS and code of a case; of a run also date, installed, status and output."""
 

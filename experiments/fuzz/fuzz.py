@@ -1,6 +1,6 @@
 """Mutated input files and random command lines: a traceback, a wrong exit code or a lost file?
 
-    python experiments/fuzz/fuzz.py                 500 files and 2,000 command lines: ten minutes
+    python experiments/fuzz/fuzz.py                 500 files and 2,000 command lines
     ... --files 50 --lines 100 --seed 7             fewer, of another seed
 
 Each file is a right one with a few random changes: bits, bytes, lines, numbers, words of other

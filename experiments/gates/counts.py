@@ -1,6 +1,6 @@
 """By how much do counts of instructions differ when nothing has changed?
 
-    python experiments/gates/counts.py            half an hour; prints the table
+    python experiments/gates/counts.py            prints the table
     python experiments/gates/counts.py --report   prints the table of the stored counts
 
 The timed cases of the preset ci are counted again and again: on the machine as it is and beside

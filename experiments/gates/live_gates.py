@@ -1,7 +1,7 @@
 """How often do the gates fail unchanged code, and how many planted changes do they find?
 
-    python experiments/gates/live_gates.py            two hours; prints the tables
-    python experiments/gates/live_gates.py --quick    three minutes, to see that all of it works
+    python experiments/gates/live_gates.py            prints the tables
+    python experiments/gates/live_gates.py --quick    to see that all of it works
     python experiments/gates/live_gates.py --report   prints the tables of the stored rows
 
 The commands run as in a CI job, in a repository made for the experiment: ``ab --base HEAD``, and

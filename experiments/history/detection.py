@@ -1,6 +1,6 @@
 """Which changes in a history are found, and how many are made up?
 
-    python experiments/history/detection.py     minutes; prints the tables
+    python experiments/history/detection.py     prints the tables
     ... --report                                prints the tables of the stored rows
 
 All of it is simulated, with a fixed seed: series of logarithms of ratios with one planted change,

@@ -1,6 +1,6 @@
 """How many deliberately wrong LayerNorms the acceptance tests of other projects accept.
 
-    python -m peer_tests              every mutant of ``verify --self-test``: about 20 minutes
+    python -m peer_tests              every mutant of ``verify --self-test``
     python -m peer_tests --report     the table again, from results/published/peer-tests.json
 
 ``tox run -e peer-tests`` runs it. Each mutant is tried in each dtype in which it is wrong or

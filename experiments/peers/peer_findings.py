@@ -1,6 +1,6 @@
 """Verify and time the LayerNorms of other packages: every peer that is installed.
 
-    python experiments/peers/peer_findings.py            at most ten minutes; writes the tables
+    python experiments/peers/peer_findings.py            writes the tables
     python experiments/peers/peer_findings.py --report   prints the tables of the stored results
 
 Every peer for the device is verified as by ``layernorm-bench verify --quick``, one dtype at a time,

@@ -1,6 +1,6 @@
 """Find, verify and tabulate the normalisation classes of published packages.
 
-    python -m real_modules                      everything, about an hour on two cores
+    python -m real_modules                      everything
     python -m real_modules classes              one part: classes, kernels or findings
     python -m real_modules classes --only TEXT  again, what has TEXT in its name
     python -m real_modules --report             the page again, from the results
@@ -34,8 +34,8 @@ FOLDER = HERE.relative_to(ROOT)  # targets are named from the root, where comman
 RESULTS = ROOT / "results" / "published" / "real-modules.json"
 PAGE = ROOT / "reports" / "published" / "real-modules.md"
 UNBUILT = Path(sys.prefix) / "unbuilt"
-TIME_BUDGET = "20s"  # per class; the slowest right one takes 5 s on a quiet core
-KERNEL_TIME_BUDGET = "15s"  # the interpreter takes a thousand times as long as a GPU
+TIME_BUDGET = "20s"  # per class
+KERNEL_TIME_BUDGET = "15s"
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 UNLISTED = ("torch", "triton", "layernorm-bench", "conch-triton-kernels")
 """Distributions without a class of that name whose version matters."""

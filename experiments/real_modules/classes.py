@@ -1,8 +1,8 @@
 """The classes of installed packages with "Norm" in their name, one entry per distinct source.
 
 The source files are parsed, not imported: a file that needs a missing dependency is still listed.
-transformers alone repeats one RMSNorm in more than a hundred files, so classes are grouped by
-their source without names, annotations and docstrings.
+transformers repeats one RMSNorm in many files, so classes are grouped by their source without
+names, annotations and docstrings.
 """
 
 from __future__ import annotations

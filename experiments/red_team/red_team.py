@@ -5,7 +5,7 @@ hold (compounds.py). The cases are those of `verify` at a strength: the covering
 array and the case groups. Right code is tried on the same cases. Some compounds are also composed
 and given to `verify` itself, which must agree with the simulation.
 
-    tox run -e red-team -- --compounds 1000          draw, judge and store; an hour
+    tox run -e red-team -- --compounds 1000          draw, judge and store
     tox run -e red-team -- --report                  print the table of the stored results
 """
 

@@ -1,6 +1,6 @@
 """How long do three questions to ten million records take, and how much memory?
 
-    python experiments/sizes/many_files.py FOLDER      half an hour, 2 GB of disk
+    python experiments/sizes/many_files.py FOLDER      needs 2 GB of disk
     ... --report                                       prints the table of the stored rows
 
 FOLDER gets 4,000 results files of 2,500 records each, with times that vary from file to file. The

@@ -1,7 +1,7 @@
 """How do time and memory of the harness itself grow with the number of cases?
 
-    python experiments/sizes/sizes.py        1,000 to 100,000 cases: five minutes
-    ... --cases 1000000                      only this many: half an hour, 8 GB of disk
+    python experiments/sizes/sizes.py        1,000 to 100,000 cases
+    ... --cases 1000000                      only this many; needs 8 GB of disk
     ... --report                             prints the table of the stored rows
     ... --huge                               instead, forwards of more than 2^31 elements
 

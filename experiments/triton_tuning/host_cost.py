@@ -1,6 +1,6 @@
 """How long does a call of a fused kernel take on the host, without the kernel?
 
-    python experiments/triton_tuning/host_cost.py    a minute, on a quiet machine; prints the table
+    python experiments/triton_tuning/host_cost.py    on a quiet machine; prints the table
 
 A stub takes the place of each launch. It is timed in turn with
 ``torch.nn.functional.layer_norm`` on 64 elements, most of which is the cost of its call, and with a

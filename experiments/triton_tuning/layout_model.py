@@ -1,6 +1,6 @@
 """Which launch layouts should be fast? What the compiler says of each candidate, without a GPU.
 
-    python experiments/triton_tuning/layout_model.py               three minutes; prints the table
+    python experiments/triton_tuning/layout_model.py               prints the table
     python experiments/triton_tuning/layout_model.py --capability 80 --present    those in use alone
 
 A memory-bound kernel is fast while enough bytes are on their way: by Little's law, bandwidth times

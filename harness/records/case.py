@@ -193,6 +193,5 @@ class Budget:
     processes: int = 1
     """Maximum number of processes in which a case is timed."""
     uneven_ratio: float = 1.5
-    """From this ratio on of mean to low quantile, relative to the reference, calls are uneven. For
-    right implementations it was at most 1.25 in 422 recorded measurements, and 1.39 in 191 on two
-    cores at a load of 12."""
+    """From this ratio on of mean to low quantile, relative to the reference, calls are uneven.
+    experiments/estimates/README.md counts how often right implementations are called so."""
