@@ -82,6 +82,11 @@ def sequence_first(x: Tensor) -> Tensor:
     return x.transpose(0, 1).contiguous().transpose(0, 1) if x.dim() > 2 else x.contiguous()
 
 
+def heads_first(x: Tensor) -> Tensor:
+    """Second and third axes swapped in memory, as heads of attention: rows are not in order."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2) if x.dim() > 3 else x.contiguous()
+
+
 def reversed_axes(x: Tensor) -> Tensor:
     """All axes but the last in reverse order in memory: shows leading axes taken for one."""
     order = (*reversed(range(x.dim() - 1)), x.dim() - 1)
@@ -171,11 +176,11 @@ def _apart(x: Tensor, pitch: int) -> Tensor:
 
 LAYOUTS: Registry[Callable[[Tensor], Tensor]] = by_name(
     contiguous, storage_offset, padded_rows, transposed, every_second, any_view, channels_last,
-    channels_first, sequence_first, reversed_axes, sliced_middle, expanded, expanded_second,
-    expanded_windows, chunk, negated, offset=_offset, pitch=_pitch,
+    channels_first, sequence_first, heads_first, reversed_axes, sliced_middle, expanded,
+    expanded_second, expanded_windows, chunk, negated, offset=_offset, pitch=_pitch,
 )  # fmt: skip
 
 # In these layouts dy occurs too: the gradient of a transpose is transposed, that of a convolution
 # has channels first, that of torch.cat is a slice. For the other layouts dy stays contiguous, as in
 # the records stored so far.
-OF_DY_TOO = frozenset({"channels_first", "sequence_first", "sliced_middle"})
+OF_DY_TOO = frozenset({"channels_first", "sequence_first", "heads_first", "sliced_middle"})

@@ -265,6 +265,10 @@ QUICK: tuple[CaseGroup, ...] = (
         "a NaN or an infinity that is hidden or spreads to other rows", shape=_ODD_AND_EVEN,
         distribution=_NONFINITE,
     ),
+    _group(
+        "heads of attention taken for rows in order", shape=((2, 3, 5, 64), (3, 4, 2, 33)),
+        layout=("heads_first",),
+    ),
     _group("rows that fill blocks of 256", shape=((4, 64, 33), (256, 33))),
     _group(
         "an axis of size one treated as no axis",

@@ -42,6 +42,7 @@ LAID_OUT = {  # what a tensor in a memory layout is
     "channels_last": TRANSPOSED,
     "channels_first": TRANSPOSED,
     "sequence_first": TRANSPOSED,
+    "heads_first": TRANSPOSED,
     "reversed_axes": TRANSPOSED,
     "padded_rows": SLICE,
     "every_second": SLICE,

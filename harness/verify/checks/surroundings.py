@@ -71,13 +71,14 @@ _MOST_S = 2.0  # a slow target gets fewer calls
 _OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
 # equal if rounded to one, two and three digits, and far from each eps of a case
 _NEARBY_EPS = (3.1e-6, 3.4e-6, 3.44e-6, 3.444e-6)
-_THREADS, _REPEATS = (
-    (3, 4, 17),
-    3,
-)  # odd and even, and more than a target may have tables for; a race shows in some calls only
+_REPEATS = 3  # a race shows in some calls only
 # 257x256 and 2x20000 fill two threads of PyTorch, which gives each thread 32768 elements; 257 rows
-# and 1031 do not divide evenly, 2 and 3 are fewer than the threads, 2^19 elements are a usual limit
-_SHAPES = ((257, 256), (2, 20_000), (3, 96), (1031, 520))
+# and 1031 do not divide evenly, 2 and 3 are fewer than the threads; 2^19 is a usual limit;
+# odd and even numbers of threads, and more than a target may have tables for
+_SHAPES_AND_THREADS = (
+    *product(((257, 256), (2, 20_000), (3, 96)), (3, 4, 17)),
+    ((1031, 520), 3),
+)
 _EPS_OF_CALLERS = (1e-5, 0.5)
 _CONCURRENT_CALLS = 50
 _MOST_CONCURRENT_S = 1.0
@@ -194,10 +195,9 @@ def is_correct_on_several_threads(call: Call) -> str | None:
     """Results on several CPU threads are as accurate as on one: no thread's part is lost."""
     before = torch.get_num_threads()
     try:
-        for shape in _SHAPES if call.case.device == "cpu" else ():
-            for threads in _THREADS:
-                if name := _wrong_on_several_threads(call.changed(shape=shape), threads):
-                    return f"gives a right {name} on one thread and a wrong one on {threads}"
+        for shape, threads in _SHAPES_AND_THREADS if call.case.device == "cpu" else ():
+            if name := _wrong_on_several_threads(call.changed(shape=shape), threads):
+                return f"gives a right {name} on one thread and a wrong one on {threads}"
     finally:
         torch.set_num_threads(before)
     return None
