@@ -263,6 +263,13 @@ def row_scales(d: Draw) -> Tensor:
     return d.normal() * scale[:, None]
 
 
+def huge_row(d: Draw) -> Tensor:
+    """Normal, the last row so large that its squares nearly overflow: shows one scale for all."""
+    x = d.normal()
+    x[-1:] *= (d.limits.max / max(d.hidden, 1)) ** 0.5 / 8
+    return x
+
+
 # --- the ends of the dtype's range ----------------------------------------------------------------
 
 
@@ -432,8 +439,8 @@ DISTRIBUTIONS: Registry[Distribution] = by_name(
     _constant("constant_6e4", 6e4, "x * scale + bias cancels; squares overflow float16"),
     _constant("constant_1e30", 1e30, "squares overflow"), outlier, outlier_first, outlier_last,
     offset_outlier_first, alternating, ramp, ramp_offset, one_hot, sparse, log_uniform,
-    row_scales, embedding, post_gelu, transformer_outlier, massive_activation, pixels, deep_pixels,
-    log_probabilities, cauchy,
+    row_scales, huge_row, embedding, post_gelu, transformer_outlier, massive_activation, pixels,
+    deep_pixels, log_probabilities, cauchy,
     mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,
     last_digit, subnormal, square_overflow, near_max, sum_overflow,
     _poisoned("nan_row", float("nan")), _poisoned("positive_infinity_row", float("inf")),

@@ -51,6 +51,12 @@ def one_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     return dy
 
 
+def scaled_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Normal, rows in turn times 1, 1e-3, 1e-6 and 1e-9: shows one scale for all rows."""
+    scales = 10.0 ** (-3.0 * (torch.arange(len(x), dtype=torch.float64) % 4))
+    return standard_normal(len(x), x.shape[1], generator) * scales[:, None]
+
+
 def few_rows(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """1 in one row, 1/300 in four, 0 in all others: their sum in bfloat16 stays 1.
 
@@ -181,8 +187,8 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 
 GRAD_OUTPUTS: Registry[GradOutput] = by_name(
-    shifted_normal, centred_normal, ones, one_row, few_rows, zero, one_column, tiny, huge,
-    inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
+    shifted_normal, centred_normal, ones, one_row, scaled_rows, few_rows, zero, one_column, tiny,
+    huge, inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
     expanded_columns, expanded_middle, transposed_normal, strided_normal, padded_normal,
     any_view_normal, offset_normal, negated_normal, nan_row, infinity_row,
     largest=_largest,

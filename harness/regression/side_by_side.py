@@ -6,8 +6,8 @@ the source, made as it is compiled: absolute imports of the repository's modules
 from that package, and torch operators that the repository registers get their own namespace. The
 code is not wrapped and takes as long as before.
 
-A module that registers an operator over one of this revision, by a name built at run time, is
-refused.
+A module that registers an operator over one of this revision, or that imports another module of the
+repository, by a name or path built at run time, is refused: both revisions would share it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from implementations.native import native
 
 # the first is the same in every process, so that what a revision builds with it is built once
 _NUMBERS = count(1)
+_OF_THE_HARNESS = ("harness", "implementations")  # what imports the revision
 _DECLARED = {
     "algorithm": Algorithm,
     "reduction": Reduction,
@@ -129,7 +130,7 @@ class SideBySideImport(MetaPathFinder):
             where = self._checkout.repository
             raise implementations.TargetError(f"module {top!r} is not in the repository {where}")
         moved = f"{self.package}.{name}"
-        with _importing(name, self.package):
+        with self._importing(name):
             try:
                 return importlib.import_module(moved)
             except ModuleNotFoundError as error:
@@ -151,7 +152,7 @@ class SideBySideImport(MetaPathFinder):
             assert spec is not None  # it has a loader
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses and pickle look the module up by name
-            with _importing(str(path), self.package):
+            with self._importing(str(path)):
                 loader.exec_module(module)
         return sys.modules[name]
 
@@ -182,6 +183,61 @@ class SideBySideImport(MetaPathFinder):
         paths = [Path(folder, *parts) for folder in self._folders(parts[0])]
         return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
+    @contextmanager
+    def _importing(self, what: str) -> Iterator[None]:
+        """Turn a failure of the import within into a refusal.
+
+        Raises:
+            TargetError: the import failed, replaced an operator of this revision, or imported a
+                module that this revision would share.
+        """
+        before, modules = dict(torch_private.OPERATOR_LIBRARIES), set(sys.modules)
+        of_this_revision = self._plain_modules()
+        for name in of_this_revision:
+            del sys.modules[name]
+        try:
+            yield
+        except Exception as error:  # another revision's import may raise anything
+            for name in set(sys.modules) - modules:
+                if name.startswith(self.package):  # half imported: must not be found again
+                    del sys.modules[name]
+            raise implementations.TargetError(
+                f"{what}: cannot import: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            shared = self._plain_modules()
+            for name in shared:
+                del sys.modules[name]
+            sys.modules.update(of_this_revision)
+        now = torch_private.OPERATOR_LIBRARIES
+        taken = [name for name, library in before.items() if now.get(name) is not library]
+        if taken:
+            raise implementations.TargetError(
+                f"{what} registers the operator {taken[0]} over this revision's, by a name built "
+                "at run time: write the name as a literal, so that each revision gets its own"
+            )
+        if shared:
+            raise implementations.TargetError(
+                f"{what} imports {next(iter(shared))}, of which both revisions would share one, by "
+                "a name or path built at run time: import it by its name, from a folder that "
+                "Python searches"
+            )
+
+    def _plain_modules(self) -> dict[str, ModuleType]:
+        """Return the modules of the repository, in either revision, that have their usual names."""
+        return {
+            name: module
+            for name, module in sys.modules.items()
+            if name.partition(".")[0] not in {self.package, "__main__", *_OF_THE_HARNESS}
+            and self._is_in_repository(getattr(module, "__file__", None))
+        }
+
+    def _is_in_repository(self, file: str | None) -> bool:
+        if file is None:
+            return False
+        is_other = Path(file).is_relative_to(self._checkout.folder)
+        return is_other or self._checkout.path_of(Path(file)) is not None
+
     def _in_checkout(self, folders: Iterable[Path]) -> list[str]:
         return [str(there) for path in folders if (there := self._checkout.path_of(path))]
 
@@ -202,32 +258,6 @@ def _folders_here(top: str) -> list[Path]:
 def _is_missing(module: str, error: ModuleNotFoundError) -> bool:
     """Whether ``module`` or its package was not found, rather than a module that it imports."""
     return error.name is not None and f"{module}.".startswith(f"{error.name}.")
-
-
-@contextmanager
-def _importing(what: str, package: str) -> Iterator[None]:
-    """Turn a failure of the import within into a refusal.
-
-    Raises:
-        TargetError: the import failed, or replaced an operator of this revision.
-    """
-    before, modules = dict(torch_private.OPERATOR_LIBRARIES), set(sys.modules)
-    try:
-        yield
-    except Exception as error:  # another revision's import may raise anything
-        for name in set(sys.modules) - modules:
-            if name.startswith(package):  # half imported: must not be found again
-                del sys.modules[name]
-        raise implementations.TargetError(
-            f"{what}: cannot import: {type(error).__name__}: {error}"
-        ) from error
-    now = torch_private.OPERATOR_LIBRARIES
-    taken = [name for name, library in before.items() if now.get(name) is not library]
-    if taken:
-        raise implementations.TargetError(
-            f"{what} registers the operator {taken[0]} over this revision's, by a name built at "
-            "run time: write the name as a literal, so that each revision gets its own"
-        )
 
 
 def _as_implementation(declared: object, target: str) -> Implementation:

@@ -152,6 +152,29 @@ def test_operators_of_one_name_are_each_revisions_own(opened: Open) -> None:
     assert both(checkout, *["implementation.py:f"] * 2) == [((1, 10), (2, 20))] * 2
 
 
+SHARED = (
+    'import importlib\nfactor = importlib.import_module("mine" + "_helper").factor\n',
+    "import os, sys\nsys.path.insert(0, os.path.dirname(__file__) + '/lib')\nimport other_helper\n",
+)
+
+
+@pytest.mark.parametrize("is_base_first", [True, False])
+@pytest.mark.parametrize("text", SHARED)
+def test_a_module_that_both_revisions_would_share_is_refused(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, text: str, is_base_first: bool
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    helpers = {"mine_helper.py": "factor = 1\n", "lib/other_helper.py": ""}
+    checkout = opened({FILE: text + LAYER_NORM, **helpers})
+    if not is_base_first:
+        implementations.find(TARGET)
+    if is_base_first or "mine" in text:
+        with pytest.raises(implementations.TargetError, match="of which both revisions would"):
+            SideBySideImport(checkout).find(TARGET)
+    else:  # the path is known by then, and each revision gets its own
+        SideBySideImport(checkout).find(TARGET)
+
+
 def test_an_operator_that_would_replace_another_is_refused(opened: Open) -> None:
     text = OPERATORS.replace('("{space}::said"', '(SPACE + "::said"')
     checkout = opened(*revisions(text, "layernorm_bench_test_one"))

@@ -108,7 +108,7 @@ def groups_that_find(
     [
         ("next_row_read_by_a_tail", "a NaN or an infinity that is hidden"),
         ("weight_of_almost_ones_left_out", "a weight and a bias taken for the initial ones"),
-        ("dy_storage_offset_ignored", "a dy that starts within its storage"),
+        ("dy_storage_offset_ignored", "strides of which one is taken for known"),
         ("dweight_of_no_rows_unwritten", "a crash for an empty x with several normalized axes"),
     ],
 )

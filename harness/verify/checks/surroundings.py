@@ -196,8 +196,10 @@ def is_correct_on_several_threads(call: Call) -> str | None:
     before = torch.get_num_threads()
     try:
         for shape, threads in _SHAPES_AND_THREADS if call.case.device == "cpu" else ():
-            if name := _wrong_on_several_threads(call.changed(shape=shape), threads):
-                return f"gives a right {name} on one thread and a wrong one on {threads}"
+            own = call.changed(shape=shape)
+            for each in (own, own.forward()):
+                if name := _wrong_on_several_threads(each, threads):
+                    return f"gives a right {name} on one thread and a wrong one on {threads}"
     finally:
         torch.set_num_threads(before)
     return None
