@@ -285,10 +285,14 @@ def confirm_here(
         def why_not(here: Environment) -> str | None:
             if environments != {here.fingerprint}:
                 return "the run was measured on another machine, or with other software"
-            commit = head.runs[-1].git_commit if head.runs else None
-            if commit is not None and here.git_commit is not None and commit != here.git_commit:
+            run = head.runs[-1] if head.runs else None
+            if run is None or run.git_commit is None or here.git_commit is None:
+                return None
+            if run.git_commit != here.git_commit:
                 is_out = f"{here.git_commit[:12]} is checked out"
-                return f"the run was of commit {commit[:12]}, but {is_out}"
+                return f"the run was of commit {run.git_commit[:12]}, but {is_out}"
+            if run.git_dirty and not here.git_dirty:
+                return f"the run was of changes to commit {run.git_commit[:12]} that are gone"
             return None
 
         def job(case: Case, process: int) -> Job:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from factories.compared_runs import (
     BEFORE,
+    HERE,
     SHARED,
     STEADY,
     ScriptedFleet,
@@ -281,6 +282,24 @@ def test_refuted_cases_are_not_timed_again_in_the_next_process() -> None:
     found = confirm([seen(1.2, case=case) for case in cases])
     assert found == {cases[0].id: [1.0], cases[1].id: [1.25] * 5, cases[2].id: [1.015] * 3}
     assert [len(jobs) for jobs in fleet.asked] == [3, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("run", "here", "said"),
+    [
+        ({"git_commit": "fedcba98"}, {}, "the run was of commit fedcba98, but 0123456789ab is"),
+        ({"git_dirty": True}, {"git_dirty": False}, "changes to commit 0123456789ab that are gone"),
+    ],
+)
+def test_a_run_of_other_code_is_not_confirmed(
+    run: dict[str, Any], here: dict[str, Any], said: str
+) -> None:
+    results = results_of(make_record(CASE))
+    of_run: Any = {"git_commit": HERE.git_commit, "git_dirty": HERE.git_dirty, **run}
+    results = replace(results, runs=(replace(results.runs[-1], **of_run),))
+    fleet: Any = ScriptedFleet({}, environment=replace(HERE, **here))
+    found = confirm_here(results, lambda: fleet, lambda line: None)([seen(1.2)])
+    assert said in str(found)
 
 
 @pytest.mark.parametrize(("pays", "kind"), [("subject", SLOWER), ("reference", FASTER)])
