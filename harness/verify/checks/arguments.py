@@ -117,7 +117,7 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
                 return f"gives another y for {form}"
     if as_list != [*shape]:
         return "changes the list that it is given as normalized_shape"
-    may_raise: list[tuple[str, Any, float]] = [
+    may_raise: list[tuple[str, Any, Any]] = [
         ("a normalized_shape of NumPy integers", tuple(map(np.int64, shape)), usual)
     ]
     if len(shape) == 1:

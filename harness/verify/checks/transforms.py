@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -59,7 +60,7 @@ def is_correct_where_it_is_traced(call: Call) -> str | None:
     x = call.inputs.x
     with suppress(ImplementationError), torch.no_grad(), catch_warnings():
         simplefilter("ignore")  # torch.jit is deprecated
-        traced = guarded(partial(torch.jit.trace, check_trace=False), call.y_of, x)()
+        traced: Any = guarded(partial(torch.jit.trace, check_trace=False), call.y_of, x)()
         if call.differs(call.outputs(), Outputs(y=checked("y", guarded(traced, x)(), x))):
             return "gives another y under torch.jit.trace"
     return None
