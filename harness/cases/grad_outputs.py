@@ -129,8 +129,8 @@ def expanded_number(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 
 def expanded_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
-    """One normal row for all rows, with a stride of 0, as pooling over rows gives."""
-    return standard_normal(1, x.shape[1], generator).expand(x.shape)
+    """Normal, the first axis with a stride of 0, as pooling over a batch gives."""
+    return standard_normal(len(x), x.shape[1], generator)
 
 
 def expanded_columns(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
@@ -200,8 +200,7 @@ def _expanded_from_one_element(dy: Tensor) -> Tensor:
 
 
 def _expanded_along_the_first_axis(dy: Tensor) -> Tensor:
-    expanded = dy[:1].clone().expand(dy.shape)
-    return expanded if torch.equal(expanded, dy) else dy  # the first axis may be a normalized one
+    return dy[:1].clone().expand(dy.shape)
 
 
 def _expanded_along_the_last_axis(dy: Tensor) -> Tensor:
