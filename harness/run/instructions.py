@@ -7,9 +7,10 @@ valgrind, so two processes start, and fork a child per case. Every case is count
 such a process, so neither the order nor the other cases matter, and a crash costs one case. torch's
 own callgrind collector starts a process per case. The results of the calls are not checked.
 
-Repeated with nothing changed, a count differs by at most 0.01 %. Objects at other addresses change
-it, because Python's look-up of names and C's allocator depend on them. Therefore Python, its
-modules and variables have names of fixed lengths, and only the modules that are needed are listed.
+How long an allocation takes depends on which memory is free, and so on all that ran before: other
+packages, the environment, the version of this module. Therefore all free memory is taken
+before a count, up to a fixed address. Python's own allocator and its look-up of names still depend
+on addresses; experiments/gates/README.md says by how much counts differ.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
+from ctypes import c_size_t
+from functools import cache, partial
 from importlib import import_module
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.records import Case, Direction, Mode
-from harness.run.fleet import REPLY, START_S, EndedError, HarnessError, WorkerProcess
+from harness.run.fleet import REPLY, EndedError, HarnessError, WorkerProcess
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,12 +47,8 @@ if TYPE_CHECKING:
     from implementations.contract import Implementation
 
 _SWITCH_S = 60.0  # trade-off: far above the time on a quiet machine, a fraction of a second
-# the rest of the environment would move all objects
-_KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR", "XDG_CACHE_HOME", "CXX")
 _ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",  # also under a valgrind that hides less
-    # blocks merge as soon as they are freed: how long a search takes depends less on earlier calls
-    "GLIBC_TUNABLES": "glibc.malloc.mxfast=0",
     "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # it reads the metadata of every package
     "PYTHONHASHSEED": "0",  # a look-up of a name takes longer where hashes collide
@@ -63,14 +61,11 @@ _MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised i
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _PROCESSES = 2  # trade-off: each takes 20 s to start, and half a gigabyte
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
-_FOLDER, _CONNECTION = 60, 61  # descriptors: their numbers are in names, whose lengths matter
-_BY_FOLDER = f"/proc/self/fd/{_FOLDER}"
-_LENGTH = 1000  # characters, to which variables are filled up
-_ENTRIES = 100  # folders of modules, to which their list is filled up; more are not searched
-# what Python imports first in some environments, and no implementation
-_OF_SITE = ("__", "_distutils_hack", "_virtualenv", "sitecustomize", "usercustomize")
-_NEEDED, _MISSED = f"{_BY_FOLDER}/needed", f"{_BY_FOLDER}/missed"
 _CLOSED = 3  # exit code of the child that finds the connection closed
+# bytes: the heap is filled up to a multiple. A process that has imported torch takes less than the
+# first, and a count less than the second, so the address is always the same
+_PROCESS_BOUNDARY, _CASE_BOUNDARY = 1 << 29, 1 << 26
+_MOST_CACHED = 1032  # bytes of the largest block that glibc keeps at hand when it is freed
 
 
 def unavailable() -> str | None:
@@ -196,80 +191,50 @@ def _refusal(case: Case) -> str | None:
 
 def _exec_valgrind(connection: Connection, log: str, _: object, preload: str) -> None:
     """Replace this process by valgrind, which runs this module; the log takes what they print."""
-    from fcntl import F_DUPFD, fcntl  # not on Windows
-
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.setsid()  # the parent handles Ctrl-C, and ends this process
     _end_with_parent()  # valgrind inherits it
+    os.set_inheritable(connection.fileno(), True)
     folder = Path(log).parent
-    # it may have one of these numbers, if the parent has many files open
-    kept_apart = fcntl(connection.fileno(), F_DUPFD, _CONNECTION + 1)
-    os.dup2(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), _FOLDER)
-    os.dup2(kept_apart, _CONNECTION)
-    # Python and the modules are found by names of the same length wherever they lie
-    entries = [entry or os.getcwd() for entry in sys.path]
-    links = {f"{number:03}": entry for number, entry in enumerate(entries, 1)}
-    links |= {"python": os.path.realpath(sys.executable)}
-    links |= {"base": sys.base_prefix, "exec": sys.base_exec_prefix}
-    for name, target in links.items():
-        (folder / name).symlink_to(target)
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    path = os.pathsep.join(f"{_BY_FOLDER}/{number:03}" for number in range(1, len(entries) + 1))
-    variables = {**kept, "PYTHONPATH": path, **_ENVIRONMENT}
-    arguments = ("-P", "-m", "harness.run.instructions", preload)
-    # A first time, so that bytecode is always read from files, and never compiled. It says which
-    # modules are needed: a folder of these alone comes first, since others are listed, too
-    first = [sys.executable, *arguments]
-    subprocess.run(first, env=variables, pass_fds=[_FOLDER], check=False, timeout=START_S)
-    home = kept.get("HOME") or "/"
-    variables |= {
-        "PYTHONPATH": _NEEDED,
-        "PATH": f"{kept.get('PATH', os.defpath)}{os.pathsep}".ljust(_LENGTH, "/"),
-        "HOME": home.rjust(_LENGTH, "/"),
-        "XDG_CACHE_HOME": kept.get("XDG_CACHE_HOME", f"{home}/.cache").rjust(_LENGTH, "/"),
-        "PYTHONHOME": f"{_BY_FOLDER}/base:{_BY_FOLDER}/exec",
-    }
+    paths = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    options = str(folder / "dump"), preload, str(connection.fileno())
     command = [
         # switched on later: torch is then imported in a quarter of the time
         *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
         *(f"--callgrind-out-file={folder / 'dump'}", f"--log-file={folder / 'valgrind'}"),
-        *(_prefix(Path(log)), f"{_BY_FOLDER}/python", "-S", *arguments, str(_CONNECTION)),
+        *(_prefix(Path(log)), sys.executable, "-P", "-m", "harness.run.instructions", *options),
     ]
-    os.execvpe(command[0], command, variables)
+    os.execvpe(command[0], command, {**os.environ, **_ENVIRONMENT, "PYTHONPATH": paths})
 
 
 # --- the process under callgrind. Nothing here may depend on time or chance: what runs before a
 # count moves the objects created after it, which changes the count.
 
 
-def serve_counts(preload: str, connection: Connection | None = None) -> None:
+def serve_counts(dump: str, preload: str, connection: Connection) -> None:
     """Answer each case with the instructions per call, or why there are none.
 
     Args:
+        dump: where callgrind writes its dumps; it appends a number.
         preload: a function that finds targets, and the names of those to find, as pickle in hex.
-        connection: to the parent; the first message says that torch is imported. Without one, what
-            counts need is imported, and that is all.
+        connection: to the parent; the first message says that torch is imported.
     """
     import torch
 
-    import implementations
     from harness.measure import use_steady_allocation
 
     use_steady_allocation()
     torch.set_num_threads(1)
     _warm_up()
-    if connection is not None:  # only now, since torch reads what they hold
-        sys.path += [f"{_BY_FOLDER}/{number:03}" for number in range(1, _ENTRIES)]
     find, names = pickle.loads(bytes.fromhex(preload))
     # this package's own are found in each child, so that none depends on which others are counted
-    for name in names if find or connection is None else ():
+    for name in names if find else ():
         with suppress(Exception):  # its case will have the reason
-            (find or implementations.find)(name)
-    if connection is None:
-        return
+            find(name)
     gc.collect()
+    _fill_heap(_PROCESS_BOUNDARY)
     gc.freeze()
     gc.disable()
     connection.send((REPLY, "ready"))
@@ -278,7 +243,7 @@ def serve_counts(preload: str, connection: Connection | None = None) -> None:
     while not select.select([connection], [], [], 0)[0]:
         pass
     _warm_up()  # what callgrind translates here, no child translates again
-    while (code := _forked(connection, f"{_BY_FOLDER}/dump")) != _CLOSED:
+    while (code := _forked(connection, dump)) != _CLOSED:
         if code:
             connection.send((REPLY, f"it {_how(code)}"))
 
@@ -301,6 +266,35 @@ def _warm_up() -> None:
         tensors = pickle.loads(pickle.dumps(make_inputs(case).tensors))
         with grad_mode(case):
             bind(implementations.find(case.implementation).function, case, tensors)()
+
+
+@cache  # since an object that is freed after the heap is filled would leave a hole
+def _allocator() -> tuple[Any, Any]:
+    libc = ctypes.CDLL(None)
+    libc.malloc.argtypes, libc.malloc.restype, libc.free.argtypes = [c_size_t], c_size_t, [c_size_t]
+    return libc.malloc, libc.free
+
+
+def _fill_heap(boundary: int) -> None:
+    """Take all free memory of the C library up to an address that is a multiple of ``boundary``.
+
+    How long an allocation takes depends on which blocks are free. Afterwards none is, whatever was
+    allocated before, and the same calls find the same addresses.
+    """
+    malloc, free = _allocator()
+
+    def end() -> int:
+        address: int = malloc(2 * boundary)  # larger than any free block
+        free(address)
+        return address
+
+    first = end()
+    for size in (*range(1 << 16, 1 << 10, -1 << 10), *range(1 << 10, 0, -16)):
+        while (address := malloc(size)) < first:
+            pass
+        if size > _MOST_CACHED:
+            free(address)
+    malloc(-end() % boundary - 8)  # and the eight bytes in which malloc keeps the size
 
 
 def _forked(connection: Connection, dump: str) -> int:
@@ -358,9 +352,14 @@ def _count(
             call()
             once = _instructions(call, 1, dumps)
             calls = min(max(_COUNTED // once, _FEWEST_CALLS), _MOST_CALLS)
+            loop = _instructions(_nothing, calls, dumps)
+            # only now, since the first calls also free what was allocated before
+            del call
+            bind(function, case, tensors)()
+            _fill_heap(_CASE_BOUNDARY)
+            call = bind(function, case, tensors)
             for _ in range(calls):
                 call()
-            loop = _instructions(_nothing, calls, dumps)
             return round((_instructions(call, calls, dumps) - loop) / calls)
     except FAILURES as error:
         return failure_of(error)[1]
@@ -384,42 +383,5 @@ def _instructions(call: Callable[[], object], calls: int, dumps: Iterator[Path])
     return total_of(dump.read_text())
 
 
-class _Missed:
-    """Notes the modules that are looked for and are not there, behind all other finders."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if path is None:
-            self.names.append(name)
-
-
-def _prepare() -> None:
-    """Import what counts need, and leave a folder of links to it and a list of what is missing."""
-    missed = _Missed()
-    sys.meta_path.append(missed)
-    serve_counts(sys.argv[1])
-    os.mkdir(_NEEDED)
-    for name, module in [*sys.modules.items()]:
-        file = getattr(module, "__file__", None)
-        is_known = name in sys.stdlib_module_names or name.startswith(_OF_SITE)
-        if file is not None and not is_known and "." not in name:
-            path = Path(os.path.abspath(file))
-            path = path.parent if path.stem == "__init__" else path
-            Path(_NEEDED, path.name).symlink_to(path)
-    Path(_MISSED).write_text(" ".join(missed.names))
-
-
-def _count_as_prepared() -> None:
-    """Answer with the modules that were found the first time; do not look for the others again."""
-    for name in Path(_MISSED).read_text().split():
-        sys.modules[name] = None  # type: ignore[assignment]
-    serve_counts(sys.argv[1], Connection(int(sys.argv[2])))
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        _count_as_prepared()
-    else:
-        _prepare()
+    serve_counts(sys.argv[1], sys.argv[2], Connection(int(sys.argv[3])))
