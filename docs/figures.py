@@ -98,6 +98,14 @@ def gate_tables() -> str:
     return report(pq.read_table(PUBLISHED / "gates.parquet").to_pandas())
 
 
+def count_table() -> str:
+    """Return what experiments/gates/counts.py reports."""
+    import pyarrow.parquet as pq
+    from counts import table
+
+    return table(pq.read_table(PUBLISHED / "counts.parquet").to_pandas())
+
+
 def detection_limit_tables() -> str:
     """Return what experiments/detection_limits/detection_limits.py reports."""
     from detection_limits import Row, report
@@ -293,6 +301,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "timers": ("timers.parquet", timer_tables),
     "processes": ("timers.parquet", process_table),
     "gates": ("gates.parquet", gate_tables),
+    "counts": ("counts.parquet", count_table),
     "detection-limits": ("detection_limits.parquet", detection_limit_tables),
     "compare-fail": ("compare_fail.parquet", compare_fail_tables),
     "coverage": ("coverage.parquet", coverage_tables),

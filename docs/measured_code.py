@@ -7,10 +7,11 @@ present commit and code. No test needs git for that.
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 from functools import cache
-from hashlib import sha1, sha256
+from hashlib import sha256
 from pathlib import Path
 
 from harness.records.text import listed
@@ -27,7 +28,7 @@ CODE: dict[str, tuple[str, ...]] = {
     "bug-reports.json": VERIFY,
     "compare_fail.parquet": ("harness/cli/pytest_sweep.py", "harness/measure"),
     "conditioning.parquet": ("harness/numerics", "implementations"),
-    "counts.parquet": ("harness/measure", "implementations"),
+    "counts.parquet": ("harness/run/instructions.py", "implementations"),
     "coverage.parquet": ("harness/measure/sample_statistics.py",),
     "cpu.parquet": ("harness/measure", "harness/numerics", "implementations"),
     "cpu_recentred.parquet": ("harness/measure", "implementations"),
@@ -86,23 +87,32 @@ def _kept() -> dict[str, dict[str, str]]:
 @cache
 def _hash_here(paths: tuple[str, ...]) -> str:
     """Return a hash of the source files below some paths."""
-    files = [file for path in paths for file in (ROOT / path, *(ROOT / path).rglob("*"))]
-    blobs = {
-        str(file.relative_to(ROOT)): _blob(file.read_bytes())
-        for file in files
+    files = sorted({
+        file
+        for path in paths
+        for file in (ROOT / path, *(ROOT / path).rglob("*"))
         if file.suffix in SUFFIXES and file.is_file()
-    }
-    return _hash_of(blobs)
+    })
+    sources = [f"{file.relative_to(ROOT)} {_code_of(file)}" for file in files]
+    return sha256("\n".join(sources).encode()).hexdigest()
 
 
-def _blob(content: bytes) -> str:
-    """Return the hash that git gives to a file."""
-    return sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+@cache
+def _code_of(file: Path) -> str:
+    """Return a source file without what no figure depends on: in Python comments and docstrings."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        return text
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Module(body=body) | ast.ClassDef(body=body) | ast.FunctionDef(body=body):
+                node.body = [line for line in body if not _is_text(line)]
+    return ast.unparse(tree)
 
 
-def _hash_of(blobs: dict[str, str]) -> str:
-    lines = "\n".join(f"{path} {blob}" for path, blob in sorted(blobs.items()))
-    return sha256(lines.encode()).hexdigest()
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
 
 
 def _git(*arguments: str) -> str:

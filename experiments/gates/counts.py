@@ -4,9 +4,8 @@
     python experiments/gates/counts.py --report   prints the table of the stored counts
 
 The timed cases of the preset ci are counted again and again: on the machine as it is and beside
-busy neighbours, with the project and Python in folders of other names, beside other packages, one
-of which is imported first, with many more environment variables and another home, with many files
-open, in two orders. Each run is
+busy neighbours, with the project and Python in folders of other names, beside other packages, with
+many more environment variables and another home, with many files open, in two orders. Each run is
 then compared with each other one by the rule of ``check``, unchanged and with 1 % more
 instructions.
 """
@@ -91,8 +90,6 @@ def run(state: str, order: str, folder: Path) -> dict[str, int]:
                 (found / own.name).symlink_to(own)
             for number in range(80):
                 (found / f"package_{number}").mkdir()
-            # other objects, as another version of the harness has them
-            (found / "first.pth").write_text("import pandas\n")
     if state == "1000 variables":
         variables |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
         variables |= {f"VARIABLE_{number}": "x" * number for number in range(1000)}

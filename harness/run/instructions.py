@@ -36,6 +36,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from harness.records import Case, Direction, Mode
@@ -228,6 +229,9 @@ def serve_counts(dump: str, preload: str, connection: Connection) -> None:
     use_steady_allocation()
     torch.set_num_threads(1)
     _warm_up()
+    thread = Thread(target=_nothing)  # some packages start one; from then on the C library locks
+    thread.start()
+    thread.join()
     find, names = pickle.loads(bytes.fromhex(preload))
     # this package's own are found in each child, so that none depends on which others are counted
     for name in names if find else ():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -38,6 +38,7 @@ _OPERATORS: dict[type[ast.cmpop], Compare] = {
 }  # fmt: skip
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
 _FEW = 5  # observations that show nothing
+_USUAL_ROWS, _USUAL_HIDDEN = 2, 4  # least: a single row or short ones hide mistakes
 _REACHED = 3  # cases kept of those that reached a decision
 _MOST_KEYS = 100  # of a table; a longer one is data
 _STEPS = (1, 0, -1)  # from the size at which a comparison turns
@@ -89,6 +90,8 @@ class Decision:
     """What was done with them."""
     reached_by: list[Case] = field(default_factory=list)
     """The first cases that led to it."""
+    smallest: dict[bool, Case] = field(default_factory=dict)
+    """Of each outcome, the smallest case that had it."""
 
     def unseen(self) -> Decision:
         """Return the decision without any outcome."""
@@ -181,6 +184,12 @@ def _changes(observed: list[tuple[float, Case]], limit: float) -> Iterator[Chang
             yield name, round(largest * 2 ** (limit - value + 1))  # a logarithm
 
 
+def _is_usual(case: Case) -> bool:
+    """Whether contract checks can be run on such an x, and show mistakes."""
+    is_large = case.rows >= _USUAL_ROWS and case.hidden >= _USUAL_HIDDEN
+    return is_large and not case.layout.startswith("expanded")
+
+
 class Decisions:
     """The decisions in functions of a target."""
 
@@ -232,13 +241,22 @@ class Decisions:
         for decision, outcome, left, right in self._pending:
             is_new |= outcome not in decision.outcomes
             decision.outcomes.add(outcome)
+            known = decision.smallest.get(outcome)
+            if _is_usual(case) and (known is None or prod(case.shape) < prod(known.shape)):
+                decision.smallest[outcome] = case
             if case not in decision.reached_by and len(decision.reached_by) < _REACHED:
                 decision.reached_by.append(case)
-            if left is not None and len(decision.operands) < _KEPT:
-                known = {(own[0], own[1]) for own in decision.operands}
-                if (left, right) not in known:
-                    decision.operands.append((left, right, case))
+            known_pairs = {own[:2] for own in decision.operands}
+            if left is not None and len(known_pairs) < _KEPT and (left, right) not in known_pairs:
+                decision.operands.append((left, right, case))
         return is_new
+
+    def outcomes_in(self, call: Callable[[], object]) -> set[tuple[Decision, bool]]:
+        """Return what a call decided, without noting it; nothing if it raises."""
+        with suppress(ImplementationError, ContractViolationError), self._installed():
+            call()
+            return {(decision, outcome) for decision, outcome, _, _ in self._pending}
+        return set()
 
     @contextmanager
     def _installed(self) -> Iterator[None]:

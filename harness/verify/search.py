@@ -7,7 +7,7 @@ values of the other axes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +42,7 @@ _OFTEN = (
 )  # axes that turn most conditions without a size
 _USUAL_SIZE = 33
 _LEAST = 5  # smaller sizes are values of the axes
+_MOST_PATHS = 4  # in addition to the settings of a contract check
 _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
 _PER_CALL = 50_000  # elements that are called, but not judged, in the time of a small call
@@ -117,6 +118,8 @@ class Search:
     """Elements, of the cases in a dtype."""
     calls: int = 0
     """Made only to see whether a decision turns; a large one counts as several."""
+    decided: dict[Case, set[tuple[Decision, bool]]] = field(default_factory=dict)
+    """What a call of a case decides."""
     seen: set[Case] = field(default_factory=set)
     called: set[Case] = field(default_factory=set)
 
@@ -285,6 +288,64 @@ class Search:
             arguments = (inputs.x, case.hidden, inputs.weight, inputs.bias, case.eps)
             as_int = guarded(self.implementation.function, *arguments)
             self.decisions.observe(case, as_int, is_declined=True)
+
+    def on_other_paths(self, cases: Sequence[Case]) -> list[Case]:
+        """Return cases that lead to outcomes of decisions to which ``cases`` do not lead.
+
+        They have the shape, layout and eps of the smallest judged case with the outcome, and all
+        else from the first of ``cases``.
+        """
+        left = {
+            (decision, outcome): case
+            for decision in self.decisions.all.values()
+            for outcome, case in decision.smallest.items()
+            if prod(case.shape) <= _MOST_CHECKED
+        }
+        for case in cases:
+            for pair in self._decided(case):
+                left.pop(pair, None)
+        found: list[Case] = []
+        while left and len(found) < _MOST_PATHS:
+            pair, shown = next(iter(left.items()))
+            del left[pair]
+            further = replace(
+                cases[0],
+                shape=shown.shape,
+                normalized_dims=shown.normalized_dims,
+                layout=shown.layout,
+                eps=shown.eps or cases[0].eps,
+            )
+            decided = self._decided(further)
+            if pair in decided:
+                found.append(further)
+                left = {own: case for own, case in left.items() if own not in decided}
+        return found
+
+    def _decided(self, case: Case) -> set[tuple[Decision, bool]]:
+        """Return what a forward and a backward of a case decide."""
+        if case not in self.decided:
+            found = self.decided[case] = set()
+            for direction in (Direction.FORWARD, Direction.BACKWARD):
+                own = scope_of(self.implementation).fit(replace(case, direction=direction))
+                if own is not None and self.decisions.all:
+                    inputs = make_inputs(own)
+                    call = partial(run_once, self.implementation.function, own, inputs)
+                    found |= self.decisions.outcomes_in(call)
+        return self.decided[case]
+
+    def beyond(self, cases: Sequence[Case], *, with_sizes: bool) -> list[Case]:
+        """Return further cases for a check that is run on ``cases``.
+
+        They take other paths through the target's code or, with sizes, may take one there.
+        """
+        fit = scope_of(self.implementation).fit
+        shapes = [*dict.fromkeys((*self.shapes, *self.shapes_of_constants))][:_MOST_SHAPES]
+        sized = [
+            fit(replace(cases[0], shape=shape, normalized_dims=1, layout="contiguous"))
+            for shape in (shapes if with_sizes else ())
+        ]
+        known = [*cases, *filter(None, sized)]
+        return [*known[len(cases) :], *self.on_other_paths(known)]
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -63,7 +63,6 @@ _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_GRADE = 30  # two of each distribution
 _NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
 _TRIED_ON_LAST_AXIS = 8  # failed cases; those of the catalogue with one axis are right
-_MOST_SHAPES = 4  # further ones for the checks of a module
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
 _OF_EPS = frozenset({RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS})
@@ -408,13 +407,11 @@ class Verification:
             return False
         return attempt(self.implementation, plain).status in _NOT_WRONG - {judged.status}
 
-    def _shapes_to_check(self, case: Case) -> list[tuple[int, int]]:
-        """Return the shapes at which the target takes another path.
+    def _observe_checks(self, case: Case) -> None:
+        """Run contract checks of a module with the code that reports.
 
-        Contract checks alone call other methods of a module than forward, such as train. They are
-        run with the code that reports, too.
+        They alone call other methods of a module than forward, such as train.
         """
-        is_module = isinstance(adapter_of(self.implementation), ModuleFunction)
         checks = [declared for declared in CHECKS if declared.is_of_modules]
 
         def call(case: Case) -> None:
@@ -423,20 +420,19 @@ class Verification:
                     declared(self.implementation, case)
 
         decisions = self.search.decisions
+        is_module = isinstance(adapter_of(self.implementation), ModuleFunction)
         if is_module and not decisions.are_settled:
             decisions.observe(case, partial(call, case))
             for shape in self.search.shapes if decisions.open else ():
                 further = fitted(self.implementation, case, shape=shape)
                 decisions.observe(further, partial(call, further))
-        both = (*self.search.shapes, *self.search.shapes_of_constants)
-        return [*dict.fromkeys(both)][:_MOST_SHAPES]
 
     def _check_contract(self, first_results: Mapping[str, Outputs | None]) -> None:
         options, target = self.options, self.implementation
         for dtype in self.cases.right_dtypes:
-            case = self._first_case(dtype)
-            is_over, shapes = (lambda: self.budget.left_s <= 0), self._shapes_to_check(case)
-            for finding in contract_findings(target, case, is_over, shapes):
+            case, is_over = self._first_case(dtype), lambda: self.budget.left_s <= 0
+            self._observe_checks(case)
+            for finding in contract_findings(target, case, is_over, self.search.beyond):
                 self.findings.append(finding)
                 self.on_progress(self.verdict)
                 if options.fail_fast and finding.severity is Severity.WRONG:

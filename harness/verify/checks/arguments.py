@@ -151,11 +151,12 @@ def _fits_signature(function: Callable[..., object], *arguments: Any, **named: A
 
 def _differs_for_one_row(call: Call) -> str | None:
     """Compare an x of one axis with an x of one row."""
-    x, eps = call.inputs.x[0], call.case.eps
+    rows, eps = call.inputs.x.flatten(0, -2), call.case.eps
+    x = rows[0]
     arguments = [*call.case.normalized_shape], call.inputs.weight, call.inputs.bias, eps
     with torch.no_grad():
         y = checked("y", guarded(call.target.function, x, *arguments)(), x)
-    one_row = call.on(x=call.inputs.x[:1]).forward()
+    one_row = call.on(x=rows[:1]).forward()
     expected = one_row.outputs()
     if one_row.beyond(expected):
         return None  # it is wrong, and may be wrong by another amount each time

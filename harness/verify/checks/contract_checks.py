@@ -40,7 +40,6 @@ __all__ = [
     "RaisedInFormError",
     "check",
     "contract_findings",
-    "settings_of",
 ]
 
 _MOST_NAMED = 3  # settings in one sentence
@@ -162,27 +161,11 @@ def check(
     return declare
 
 
-def settings_of(
-    declared: ContractCheck, further: Sequence[tuple[int, ...]] = ()
-) -> tuple[Setting, ...]:
-    """Return the settings at which a check is run.
-
-    Args:
-        declared: the check.
-        further: shapes at which the target takes another path, for a check of modules or of more
-            than one path.
-    """
-    own = declared.settings
-    if len(own) == 1 and not declared.is_of_modules:
-        return own
-    return (*own, *(_setting(*shape) for shape in further))
-
-
 def contract_findings(
     implementation: Implementation,
     case: Case,
     is_over: Callable[[], bool] = lambda: False,
-    further: Sequence[tuple[int, ...]] = (),
+    beyond: Callable[..., Sequence[Case]] = lambda cases, *, with_sizes: (),
 ) -> Iterator[Finding]:
     """Yield what each check finds at its settings, each fact once.
 
@@ -190,7 +173,7 @@ def contract_findings(
         implementation: the target; a check is skipped if the target declines a call that it needs.
         case: gives dtype, device and direction; each check states its settings.
         is_over: whether to stop before the next check or setting.
-        further: shapes at which the target takes another path.
+        beyond: see :meth:`harness.verify.search.Search.beyond`.
     """
     facts: set[str] = set()
     fit = scope_of(implementation).fit
@@ -199,11 +182,11 @@ def contract_findings(
             continue
         if is_over():
             return
-        fitted = (fit(replace(case, **setting)) for setting in settings_of(declared, further))
+        fitted = [fit(replace(case, **setting)) for setting in declared.settings]
+        own = [nearest for nearest in dict.fromkeys(fitted) if nearest is not None]
         found: dict[Case, Finding | None] = {}
-        for nearest in dict.fromkeys(fitted):
-            if nearest is None:
-                continue
+        with_sizes = len(own) > 1 or declared.is_of_modules
+        for nearest in (*own, *(beyond(own, with_sizes=with_sizes) if own else ())):
             if found and is_over():
                 break
             with suppress(_DeclinedError):

@@ -123,7 +123,8 @@ def repeated_calls_agree(call: Call) -> str | None:
 @check(None, MANY_AXES)
 def is_correct_with_many_axes(call: Call) -> str | None:
     """An x of nine axes has the results of its rows: kernels may hold fewer strides."""
-    as_rows = call.changed(shape=(call.case.rows, *call.case.normalized_shape))
+    rows = (call.case.rows, *call.case.normalized_shape)
+    as_rows = call.changed(shape=rows, normalized_dims=call.case.normalized_dims)
     if as_rows.beyond(as_rows.outputs()):
         return None
     if wrong := call.beyond(call.outputs()):
@@ -413,7 +414,8 @@ def keeps_calls_of_a_graph_apart(call: Call) -> str | None:
     expected = copies_of(call.gradients())
     graph = call.graph()
     call.changed(eps=0.25).graph(leaves=graph.leaves)
-    fewer = call.changed(shape=(max(call.case.rows // 2, 1), *call.case.normalized_shape))
+    shape = (max(call.case.rows // 2, 1), *call.case.normalized_shape)
+    fewer = call.changed(shape=shape, normalized_dims=call.case.normalized_dims)
     fewer.graph(leaves={**graph.leaves, "x": fewer.inputs.x.clone().requires_grad_()})
     if name := call.differs(expected, graph.gradients()):
         return f"gives another {name} after a further call with the same tensors in a graph"
