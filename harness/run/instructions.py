@@ -120,7 +120,7 @@ class _Counter:
 
     def __init__(self, count_of: Callable[..., int | str], preload: str, timeout_s: float) -> None:
         self._count_of, self._timeout_s = count_of, timeout_s
-        self._folder = TemporaryDirectory(prefix="layernorm-bench-")
+        self._folder = TemporaryDirectory(prefix="layernorm-bench-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name) / "log"
         self._log.touch()
         self._process = WorkerProcess(self._log, None, partial(_exec_valgrind, preload=preload))

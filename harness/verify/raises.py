@@ -222,7 +222,7 @@ def _most_certain(left: Sequence[Judged], tried: Sequence[Judged]) -> RaisingCal
 def case_in_words(case: Case) -> str:
     """Return a case in words: "an x of 2x33, with gradients (the layout of x is transposed)"."""
     direction = "" if case.direction is Direction.FORWARD else ", with gradients"
-    settings = f" ({'; '.join(words)})" if (words := settings_in_words(case)) else ""
+    settings = f" ({', '.join(words)})" if (words := settings_in_words(case)) else ""
     return f"an x of {shape_text(case.shape)}{direction}{settings}"
 
 

@@ -419,6 +419,20 @@ class WithoutHooks(Norm):
     __call__ = Norm.forward
 
 
+class WithoutHooksInCopies(Norm):
+    def __deepcopy__(self, memo: Any) -> Any:
+        copied = TrainedWhenCopied.__deepcopy__(self, memo)
+        for name, own in self.named_parameters():
+            copied.get_parameter(name).requires_grad_(own.requires_grad)
+        return copied
+
+
+class IgnoresHookResults(Norm):
+    def __call__(self, x: Tensor) -> Tensor:
+        y: Tensor = super().__call__(x)
+        return y if torch.is_grad_enabled() else self.forward(x)
+
+
 class StoresAroundZero(Norm):
     def state_dict(self, *arguments: Any, **named: Any) -> Any:
         return {

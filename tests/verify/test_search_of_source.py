@@ -18,6 +18,7 @@ PLANS = {(0, 0): 0, (3, 40): 1}
 FACTORS = {"0.0004": 1.5}
 BLOCK, BLOCKS = 16, 40
 TUNED = "1024:4 6000:8"
+KEPT = {}
 
 def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return layer_norm(x, normalized_shape, weight, bias, eps)
@@ -91,6 +92,28 @@ class Norm(nn.LayerNorm):
     def forward(self, x):
         return super().forward(x) * self.factor
 """
+
+
+ON_A_PATH = {
+    "values kept by address, where rows are strided": (
+        "if x.dim() > 1 and x.stride(-1) != 1 and not torch.is_grad_enabled():\n"
+        "    y = KEPT.setdefault((x.data_ptr(), x.shape, x.stride(), eps), (x, y))[1].clone()"
+    ),
+    "one y for all calls, with three normalized axes": (
+        "if len(normalized_shape) > 2 and not torch.is_grad_enabled():\n"
+        "    y = KEPT.setdefault(x.shape, torch.empty_like(y)).copy_(y)"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", ON_A_PATH.values(), ids=ON_A_PATH)
+def test_contract_checks_are_run_on_each_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    monkeypatch.undo()
+    use_small_catalogue(monkeypatch, largest=900, one_in=6)  # with contract checks
+    target = _target(tmp_path, body)
+    assert verify(target, quick=True, dtypes=["float32"], fail_fast=True).outcome is Outcome.WRONG
 
 
 def test_what_a_constructor_decides_is_found_or_named(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -305,22 +306,38 @@ def is_safe_for_concurrent_callers_of_a_module(call: Call) -> str | None:
 
 @check(None)
 def runs_hooks(call: Call) -> str | None:
-    """A hook runs in each call: tools that read activations and gradients depend on it."""
+    """A hook runs in each call, also of a copy: tools that read activations depend on it.
+
+    What a forward hook returns takes the place of y.
+    """
     usual = usual_of(call)
     if usual is None:
         return None
-    of_backward = () if call.target.forward_only else ("full backward ",)
-    for kind in ("forward ", "forward pre-", *of_backward):
+    kinds = ["forward", "forward_pre"]
+    kinds += [] if call.target.forward_only else ["full_backward", "full_backward_pre"]
+    for scope, kind in product(("", "module_"), kinds):
         made, runs = Made.of(usual), list[object]()
-        register = getattr(made.module, f"register_{kind.replace(' ', '_').replace('-', '_')}hook")
+        register = getattr(
+            nn.modules.module if scope else made.module, f"register_{scope}{kind}_hook"
+        )
         try:
             handle = register(lambda *arguments, runs=runs: runs.append(None))
         except RuntimeError:  # a ScriptModule takes none
             return None
-        made.outputs(TRAINING)
-        handle.remove()
-        if not runs:
-            return f"runs no {kind}hooks"
+        words = f"{'global ' if scope else ''}{kind.replace('_', ' ')} hooks"
+        with handle:
+            copies = [made.module]
+            with suppress(Exception):  # another check names it
+                copies.append(copy.deepcopy(made.module))
+            for module in copies:
+                runs.clear()
+                replace(made, module=module).outputs(TRAINING)
+                if not runs:
+                    return f"runs no {words}{'' if module is made.module else ' of a deep copy'}"
+    made = Made.of(usual)
+    made.module.register_forward_hook(lambda *arguments: torch.zeros_like(arguments[-1]))
+    if made.outputs(EVALUATION[1]).y.any():
+        return "ignores what a forward hook returns"
     return None
 
 

@@ -231,10 +231,15 @@ def allows_changes_of_y(call: Call) -> str | None:
 
 @check(Direction.BACKWARD, *PATHS)
 def takes_results_of_other_operations(call: Call) -> str | None:
-    """x, weight and bias may be no leaves, as where a weight is 1 + gamma."""
-    leaves = {name: leaf.view_as(leaf) for name, leaf in call.leaves().items()}
-    if name := call.differs(call.gradients(), call.graph(leaves=leaves).gradients()):
-        return f"gives another {name} if x, weight and bias are results of other operations"
+    """x, weight and bias may be no leaves, as where a weight is 1 + gamma, and x a parameter."""
+    expected, usual = call.gradients(), call.leaves()
+    for words, form in (
+        ("results of other operations", lambda leaf: leaf.view_as(leaf)),
+        ("of class nn.Parameter", lambda leaf: torch.nn.Parameter(leaf.detach())),
+    ):
+        leaves = {name: form(leaf) for name, leaf in usual.items()}
+        if name := call.differs(expected, call.graph(leaves=leaves).gradients()):
+            return f"gives another {name} if x, weight and bias are {words}"
     return None
 
 

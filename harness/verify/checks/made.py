@@ -103,11 +103,12 @@ class Made:
             for role, parameter in self.parameters.items():
                 guarded(parameter.copy_, call.parameters[role].reshape(parameter.shape))()
 
-    def freeze(self, *, is_frozen: bool = True) -> Made:
-        """Let its parameters require no gradient, or require one again."""
-        for parameter in self.parameters.values():  # a ScriptModule has no requires_grad_
+    def freeze(self, *roles: str, is_frozen: bool = True) -> Made:
+        """Let some parameters, or all, require no gradient, or require one again."""
+        chosen = {role: own for role, own in self.parameters.items() if role in roles or not roles}
+        for parameter in chosen.values():  # a ScriptModule has no requires_grad_
             parameter.requires_grad_(not is_frozen)
-        return replace(self, frozen=tuple(self.names) if is_frozen else ())
+        return replace(self, frozen=tuple(chosen) if is_frozen else ())
 
     def another(self) -> Made:
         """Return another new module, which has another weight and bias."""

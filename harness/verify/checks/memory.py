@@ -184,9 +184,12 @@ def _of_a_forward(call: Call) -> dict[str, StorageWeakRef]:
 
 
 def _of_a_backward(call: Call) -> dict[str, StorageWeakRef]:
-    graph = call.on(dy=copy_in_layout(call.dy)).graph()
+    unused, graph = call.graph(), call.on(dy=copy_in_layout(call.dy)).graph()
     dx = graph.gradients().dx
-    kept = {"x": graph.leaves["x"], "y": graph.y, "dy": graph.dy, "dx": dx}
+    kept = {
+        **{"x": graph.leaves["x"], "y": graph.y, "dy": graph.dy, "dx": dx},
+        **{f"{name} if no backward follows": own for name, own in unused.leaves.items()},
+    }
     return {
         name: StorageWeakRef(tensor.untyped_storage())
         for name, tensor in kept.items()

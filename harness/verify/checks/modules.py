@@ -361,26 +361,35 @@ def is_frozen_after_another_dtype(made: Made) -> Made:
     return frozen
 
 
-@_way("it is a deep copy with frozen parameters")
+@_way("it is a deep copy with a frozen weight")
 def is_frozen_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy keeps frozen parameters frozen."""
+    """copy.deepcopy keeps a frozen parameter frozen, and the other not."""
     if isinstance(made.module, torch.jit.ScriptModule):
         return made
-    frozen = made.freeze()
+    frozen = made.freeze("weight")
     return replace(frozen, module=copy.deepcopy(made.module))
 
 
-@_way("it is pickled with frozen parameters")
+@_way("it is pickled with a frozen bias")
 def is_frozen_when_pickled(made: Made) -> Made:
     """The same of pickle."""
-    frozen = made.freeze()
+    frozen = made.freeze("bias")
     return replace(frozen, module=_pickled(made.module))
 
 
 @_way("its parameters are frozen")
 def is_right_with_frozen_parameters(made: Made) -> Made:
     """x has its gradient, and the parameters stay frozen."""
-    return made.freeze()
+    if isinstance(made.module, torch.jit.ScriptModule):
+        return made.freeze()
+    guarded(made.module.requires_grad_, False)()
+    return replace(made, frozen=tuple(made.names))
+
+
+@_way("its weight is frozen")
+def is_right_with_a_frozen_weight(made: Made) -> Made:
+    """The bias has its gradient."""
+    return made.freeze("weight")
 
 
 @_way("its parameters are frozen and were changed")
