@@ -413,7 +413,7 @@ def caveats(choice: Choice) -> Iterator[str]:
     if unbounded:
         yield f"out of guarantee, as all are, in {count(unbounded, 'case')}"
     if best.verified_on < len(choice.distributions):
-        yield f"verified on {best.verified_on} of {len(choice.distributions)} distributions"
+        yield f"errors measured on {best.verified_on} of {len(choice.distributions)} distributions"
     warnings = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
     if warnings:
         yield f"measurement warning: {', '.join(map(in_words, warnings))}"

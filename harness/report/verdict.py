@@ -321,9 +321,10 @@ def _example(label: str, example: Example) -> Iterator[Row]:
 
 def _error(example: Example) -> str:
     allowed = example.allowed_ulp
-    bound = "" if allowed is None else f", where {_digits(allowed)} are allowed"
-    off = " off" if isfinite(example.error_ulp) else ""
-    return f"{example.output} is {ulp_text(example.error_ulp)}{off}{bound}"
+    error = f"{example.output} is {ulp_text(example.error_ulp)}"
+    if not isfinite(example.error_ulp):
+        return error
+    return f"{error} off" + ("" if allowed is None else f", where {_digits(allowed)} are allowed")
 
 
 def _returned(example: Example) -> tuple[str, str]:
