@@ -9,8 +9,8 @@ own callgrind collector starts a process per case. The results of the calls are 
 
 How long an allocation takes depends on which memory is free, and so on all that ran before: other
 packages, the environment, the version of this module. Therefore all free memory is taken
-before a count, up to a fixed address. Python's own allocator and its look-up of names still depend
-on addresses; experiments/gates/README.md says by how much counts differ.
+before a count, up to a fixed address. Python's table of attributes depends on addresses, too, so a
+short call is counted three times. experiments/gates/README.md says by how much counts differ.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ if platform.machine() in {"x86_64", "AMD64"}:
     _ENVIRONMENT["LAYERNORM_BENCH_CFLAGS"] = "-march=x86-64-v3"
 _COUNTED = 5_000_000  # trade-off: instructions per count; takes a tenth of a second under callgrind
 _MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised its bytecode
+_COUNTS, _SHORT = 3, 1_000_000  # the least of three for a call of fewer instructions than this
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _PROCESSES = 2  # trade-off: each takes 20 s to start, and half a gigabyte
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
@@ -301,6 +302,15 @@ def _fill_heap(boundary: int) -> None:
     malloc(-end() % boundary - 8)  # and the eight bytes in which malloc keeps the size
 
 
+def _renumber_types() -> None:
+    """Have Python find attributes of types by other numbers.
+
+    It keeps them in a table by the number of the type and the address of the name. Where two that
+    a call uses have one place, each use takes a hundred instructions more.
+    """
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(object))
+
+
 def _forked(connection: Connection, dump: str) -> int:
     """Answer one case in a child; return the child's exit code, negative if a signal ended it."""
     child = os.fork()
@@ -357,14 +367,18 @@ def _count(
             once = _instructions(call, 1, dumps)
             calls = min(max(_COUNTED // once, _FEWEST_CALLS), _MOST_CALLS)
             loop = _instructions(_nothing, calls, dumps)
-            # only now, since the first calls also free what was allocated before
             del call
-            bind(function, case, tensors)()
-            _fill_heap(_CASE_BOUNDARY)
-            call = bind(function, case, tensors)
-            for _ in range(calls):
-                call()
-            return round((_instructions(call, calls, dumps) - loop) / calls)
+            bind(function, case, tensors)()  # the first calls also free what was allocated before
+            totals = []
+            for _ in range(_COUNTS if once < _SHORT else 1):
+                _fill_heap(_CASE_BOUNDARY)
+                _renumber_types()
+                call = bind(function, case, tensors)
+                for _ in range(calls):
+                    call()
+                totals.append(_instructions(call, calls, dumps))
+                del call
+            return round((min(totals) - loop) / calls)
     except FAILURES as error:
         return failure_of(error)[1]
 
