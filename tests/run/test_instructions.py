@@ -27,8 +27,8 @@ for total in TOTALS; do number=$((number + 1)); echo "totals: $total" > "$stem.$
 while case "$1" in --*) true;; *) false;; esac; do shift; done
 exec "$@"
 """
-# in turn: one call, the loop around the calls, and three times the loop with all calls, of which the
-# least counts; a child has its own
+# in turn: one call, the loop around the calls, and three times the loop with all calls, whose least
+# counts; a child has its own
 SHORT = (100_000, 40, *(50 * calls + 40 for calls in (1002, 1000, 1001)))
 SUBJECTS = """
 import os, signal, time
