@@ -76,6 +76,7 @@ def _without(call: Call, what: str) -> str | None:
         if switched != what:
             continue
         built = new_module(usual, **{flag: False})
+        guarded(getattr(built, "reset_parameters", lambda: None))()
         own, names = dict(built.named_parameters()), names_of(built, usual)
         for role in ("weight", "bias"):
             if role in off & {*names} and own[names[role]].requires_grad:
