@@ -91,7 +91,7 @@ class Decision:
     reached_by: list[Case] = field(default_factory=list)
     """The first cases that led to it."""
     smallest: dict[bool, Case] = field(default_factory=dict)
-    """Of each outcome, the smallest case that had it."""
+    """Of each outcome, the smallest case with it in which contract checks show mistakes."""
 
     def unseen(self) -> Decision:
         """Return the decision without any outcome."""
@@ -246,9 +246,10 @@ class Decisions:
                 decision.smallest[outcome] = case
             if case not in decision.reached_by and len(decision.reached_by) < _REACHED:
                 decision.reached_by.append(case)
-            known_pairs = {own[:2] for own in decision.operands}
-            if left is not None and len(known_pairs) < _KEPT and (left, right) not in known_pairs:
-                decision.operands.append((left, right, case))
+            if left is not None and len(decision.operands) < _KEPT:
+                pairs = {own[:2] for own in decision.operands}
+                if (left, right) not in pairs:
+                    decision.operands.append((left, right, case))
         return is_new
 
     def outcomes_in(self, call: Callable[[], object]) -> set[tuple[Decision, bool]]:

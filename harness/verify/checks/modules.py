@@ -361,17 +361,32 @@ def is_frozen_after_another_dtype(made: Made) -> Made:
     return frozen
 
 
-@_way("it is a deep copy with a frozen weight")
+@_way("it is a deep copy with frozen parameters")
 def is_frozen_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy keeps a frozen parameter frozen, and the other not."""
-    if isinstance(made.module, torch.jit.ScriptModule):
-        return made
-    frozen = made.freeze("weight")
-    return replace(frozen, module=copy.deepcopy(made.module))
+    """copy.deepcopy keeps frozen parameters frozen."""
+    return _copied(made.freeze())
+
+
+@_way("it is a deep copy with a frozen weight")
+def is_frozen_in_part_as_a_deep_copy(made: Made) -> Made:
+    """copy.deepcopy does not freeze the bias."""
+    return _copied(made.freeze("weight"))
+
+
+def _copied(made: Made) -> Made:
+    is_script = isinstance(made.module, torch.jit.ScriptModule)
+    return made if is_script else replace(made, module=copy.deepcopy(made.module))
+
+
+@_way("it is pickled with frozen parameters")
+def is_frozen_when_pickled(made: Made) -> Made:
+    """The same of pickle."""
+    frozen = made.freeze()
+    return replace(frozen, module=_pickled(made.module))
 
 
 @_way("it is pickled with a frozen bias")
-def is_frozen_when_pickled(made: Made) -> Made:
+def is_frozen_in_part_when_pickled(made: Made) -> Made:
     """The same of pickle."""
     frozen = made.freeze("bias")
     return replace(frozen, module=_pickled(made.module))
