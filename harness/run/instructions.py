@@ -8,9 +8,9 @@ such a process, so neither the order nor the other cases matter, and a crash cos
 own callgrind collector starts a process per case. The results of the calls are not checked.
 
 How long an allocation takes depends on which memory is free, and so on all that ran before: other
-packages, the environment, the version of this module. Therefore all free memory is taken
-before a count, up to a fixed address. Python's table of attributes depends on addresses, too, so a
-short call is counted three times. experiments/gates/README.md says by how much counts differ.
+packages, the environment, the version of this module. Therefore all free memory is taken before a
+count, up to a fixed address. Python's table of attributes depends on addresses, too, so a short
+call is counted three times. experiments/gates/README.md says by how much counts differ.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _SWITCH_S = 60.0  # trade-off: far above the time on a quiet machine, a fraction of a second
 _ENVIRONMENT = {
     "ATEN_CPU_CAPABILITY": "avx2",  # also under a valgrind that hides less
+    "LD_PRELOAD": "",  # only the C library's own allocator can be filled
     "OMP_NUM_THREADS": "1",  # only the calling thread is counted; others take long to start
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # it reads the metadata of every package
     "PYTHONHASHSEED": "0",  # a look-up of a name takes longer where hashes collide
