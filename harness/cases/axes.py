@@ -209,7 +209,7 @@ _ROWS: tuple[Axis, ...] = (
         help="input distribution; see `list distributions`",
         values=(
             "normal", "mixed_conditions", "mixed_scales", "mixed_outliers", "tiny_variance_offset",
-            "ulp_comb", "last_digit", "square_overflow", "mixed_nonfinite",
+            "mirrored", "ulp_comb", "last_digit", "square_overflow", "mixed_nonfinite",
         ),
         families=("largest",),
         # these hide mistakes: outputs are missing, all equal, or without an error bound
@@ -231,9 +231,9 @@ _ROWS: tuple[Axis, ...] = (
         name="grad_output", key="grad_outputs", is_registered=True, default=("shifted_normal",),
         help="gradient of y, from which a backward pass starts; see `list grad_outputs`",
         values=(
-            "shifted_normal", "tiny", "huge", "few_rows", "expanded_row", "expanded_columns",
-            "expanded_middle", "transposed_normal", "any_view_normal", "negated_normal",
-            "nan_row", "infinity_row",
+            "shifted_normal", "tiny", "huge", "mirrored", "few_rows", "expanded_row",
+            "expanded_columns", "expanded_middle", "transposed_normal", "any_view_normal",
+            "negated_normal", "nan_row", "infinity_row",
         ),
         rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",
@@ -264,7 +264,7 @@ _ROWS: tuple[Axis, ...] = (
         help="values of weight and bias; see `list parameters`",
         values=(
             "normal", "negative_weight", "mixed_weight", "transposed", "any_view", "chunk",
-            "expanded", "initial_ends", "nan_bias",
+            "expanded", "initial_ends", "mirrored", "nan_bias",
         ),
         families=("largest", "initial_within", "offset"),
         title="the distribution of the parameters",

@@ -69,6 +69,18 @@ def scaled_to(values: Tensor, largest: float) -> Tensor:
     return values * (largest / values.abs().amax()) if values.numel() else values
 
 
+def cancelling(rows: int, hidden: int, generator: Generator) -> Tensor:
+    """Draw float64 (rows, hidden), eighths whose sum is exactly 0 in each row and in any order.
+
+    Each row is the negative of itself read backwards, and the last rows repeat the first ones. So
+    sums, means and ends are those of trivial rows, whose other elements are not trivial.
+    """
+    values = (standard_normal(rows, hidden, generator) * 8).round().clamp(-16, 16) / 8
+    values = values - values.flip(-1)
+    is_first = torch.arange(rows)[:, None] < rows / 2
+    return torch.where(is_first, values, values.flip(0))
+
+
 def _one_in(x: Tensor, column: int, value: float) -> Tensor:
     """Put ``value`` in one column of every row, unless rows are empty."""
     if x.shape[1]:
@@ -197,6 +209,11 @@ def alternating(d: Draw) -> Tensor:
     """Normal plus 1000 and minus 1000 in turn: the mean cancels, the squares do not."""
     sign = 1.0 - 2.0 * (torch.arange(d.hidden) % 2)
     return d.normal() + 1e3 * sign
+
+
+def mirrored(d: Draw) -> Tensor:
+    """Rows whose sum is exactly 0, the last equal to the first: shows rows taken for padding."""
+    return cancelling(d.rows, d.hidden, d.generator)
 
 
 # --- variance far below eps, or none ------------------------------------------------------------
@@ -438,7 +455,7 @@ DISTRIBUTIONS: Registry[Distribution] = by_name(
     _constant("constant_1234", 1234.0, "a one-pass variance can round below -eps"),
     _constant("constant_6e4", 6e4, "x * scale + bias cancels; squares overflow float16"),
     _constant("constant_1e30", 1e30, "squares overflow"), outlier, outlier_first, outlier_last,
-    offset_outlier_first, alternating, ramp, ramp_offset, one_hot, sparse, log_uniform,
+    offset_outlier_first, alternating, mirrored, ramp, ramp_offset, one_hot, sparse, log_uniform,
     row_scales, huge_row, embedding, post_gelu, transformer_outlier, massive_activation, pixels,
     deep_pixels, log_probabilities, cauchy,
     mixed_conditions, mixed_scales, mixed_outliers, mixed_nonfinite, ulp_comb, one_ulp_spike,

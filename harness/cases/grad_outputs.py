@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from harness.cases.distributions import scaled_to, standard_normal, with_one
+from harness.cases.distributions import cancelling, scaled_to, standard_normal, with_one
 from harness.cases.layouts import (
     Registry,
     any_view,
@@ -105,6 +105,11 @@ def _largest(value: float) -> GradOutput:
     return grad_output
 
 
+def mirrored(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
+    """Rows whose sum is exactly 0, as of a margin loss: shows rows taken for masked ones."""
+    return cancelling(len(x), x.shape[1], generator)
+
+
 def inverse_weight(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
     """1/weight: dy * weight is 1 everywhere, so the exact dx is 0 and its terms cancel."""
     return (1 / torch.where(weight == 0, torch.ones_like(weight), weight)).expand(x.shape)
@@ -188,7 +193,7 @@ def infinity_row(x: Tensor, weight: Tensor, generator: Generator) -> Tensor:
 
 GRAD_OUTPUTS: Registry[GradOutput] = by_name(
     shifted_normal, centred_normal, ones, one_row, scaled_rows, few_rows, zero, one_column, tiny,
-    huge, inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
+    huge, mirrored, inverse_weight, normalised, expanded_ones, expanded_number, expanded_row,
     expanded_columns, expanded_middle, transposed_normal, strided_normal, padded_normal,
     any_view_normal, offset_normal, negated_normal, nan_row, infinity_row,
     largest=_largest,

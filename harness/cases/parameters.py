@@ -98,6 +98,13 @@ def initial_ends(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
+def mirrored(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight of mean 1, bias of sum 0, both exact: shows parameters taken for initial ones."""
+    eighths = [(values * 8).round().clamp(-16, 16) / 8 for values in (weight, bias)]
+    weight, bias = (values - values.flip(0) for values in eighths)
+    return 1 + weight, bias
+
+
 def nan_weight(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """One NaN in weight: only its column of y and all of dx must be NaN."""
     return _poisoned(weight), bias
@@ -141,6 +148,6 @@ def _poisoned(values: Tensor) -> Tensor:
 PARAMETERS: Registry[Parameters] = by_name(
     normal, zero_weight, ones_weight, negative_weight, power_of_two_weight, mixed_weight,
     transposed, every_second, any_view, chunk, expanded, equal_elements, large_bias, initial_ends,
-    nan_weight, nan_bias,
+    mirrored, nan_weight, nan_bias,
     largest=_largest, initial_within=_within, offset=_offset,
 )  # fmt: skip

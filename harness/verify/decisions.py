@@ -26,7 +26,7 @@ from harness.cases.axes import AXES
 from harness.records import Case
 from harness.run import ContractViolationError, ImplementationError
 
-__all__ = ["Change", "Decision", "Decisions"]
+__all__ = ["LEAST_HIDDEN", "Change", "Decision", "Decisions"]
 
 _REPORT = "__layernorm_bench_report__"
 Compare = Callable[[Any, Any], Any]
@@ -38,7 +38,7 @@ _OPERATORS: dict[type[ast.cmpop], Compare] = {
 }  # fmt: skip
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
 _FEW = 5  # observations that show nothing
-_USUAL_ROWS, _USUAL_HIDDEN = 2, 4  # least: a single row or short ones hide mistakes
+LEAST_HIDDEN = 4  # shorter rows hide mistakes
 _REACHED = 3  # cases kept of those that reached a decision
 _MOST_KEYS = 100  # of a table; a longer one is data
 _STEPS = (1, 0, -1)  # from the size at which a comparison turns
@@ -129,10 +129,11 @@ class Decision:
     @property
     def limits(self) -> Iterator[tuple[list[tuple[float, Case]], float, bool]]:
         """Yield the values of an operand, the only value of the other, and whether that is left."""
-        # with several normalized axes, the last one and N differ
-        plain = [own for own in self.operands if own[2].normalized_dims == 1]
+        # an empty x may have another N; with several normalized axes, the last one and N differ
+        full = [own for own in self.operands if 0 not in own[2].shape] or self.operands
+        plain = [own for own in full if own[2].normalized_dims == 1]
         if len(plain) < _FEW:
-            plain = self.operands
+            plain = full
         lefts = [(left, case) for left, _, case in plain]
         rights = [(right, case) for _, right, case in plain]
         for own, others in ((lefts, rights), (rights, lefts)):
@@ -184,10 +185,15 @@ def _changes(observed: list[tuple[float, Case]], limit: float) -> Iterator[Chang
             yield name, round(largest * 2 ** (limit - value + 1))  # a logarithm
 
 
-def _is_usual(case: Case) -> bool:
+def _is_checked(case: Case) -> bool:
     """Whether contract checks can be run on such an x, and show mistakes."""
-    is_large = case.rows >= _USUAL_ROWS and case.hidden >= _USUAL_HIDDEN
-    return is_large and not case.layout.startswith("expanded")
+    is_usual = bool(case.leading_shape) and case.rows > 0 and case.hidden >= LEAST_HIDDEN
+    return is_usual and not case.layout.startswith("expanded")
+
+
+def _row_count_and_size(case: Case) -> tuple[bool, int]:
+    """Order cases: a single row, which may hide mistakes, comes last."""
+    return case.rows < 2, prod(case.shape)
 
 
 class Decisions:
@@ -241,9 +247,9 @@ class Decisions:
         for decision, outcome, left, right in self._pending:
             is_new |= outcome not in decision.outcomes
             decision.outcomes.add(outcome)
-            known = decision.smallest.get(outcome)
-            if _is_usual(case) and (known is None or prod(case.shape) < prod(known.shape)):
-                decision.smallest[outcome] = case
+            if _is_checked(case):
+                known = decision.smallest.setdefault(outcome, case)
+                decision.smallest[outcome] = min(known, case, key=_row_count_and_size)
             if case not in decision.reached_by and len(decision.reached_by) < _REACHED:
                 decision.reached_by.append(case)
             if left is not None and len(decision.operands) < _KEPT:

@@ -24,13 +24,15 @@ from harness.records.text import listed
 from harness.run import guarded, run_once, threads
 from harness.verify.cases import QUICKEST, PlannedCase, array_within, case_from
 from harness.verify.code import TargetCode
-from harness.verify.decisions import Change, Decision, Decisions
-from harness.verify.scope import scope_of
+from harness.verify.decisions import LEAST_HIDDEN, Change, Decision, Decisions
+from harness.verify.every_size import sizes_that_look_wrong
+from harness.verify.scope import first_case, scope_of
 from implementations.contract import Implementation
 
 __all__ = ["Effort", "Search", "effort_of"]
 
 _MOST_DIRECTED = 100  # calls for one decision
+_CONSTANTS_SHARE = 0.7  # of the elements
 _CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
 _OFTEN = (
     "affine",
@@ -47,6 +49,7 @@ _MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up 
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
 _PER_CALL = 50_000  # elements that are called, but not judged, in the time of a small call
 _CATCHES = "a constant in the target's source"
+_CATCHES_SIZES = "a size that only arithmetic tells from others"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
 _SIZES = {"hidden", "rows", "elements"}
@@ -125,6 +128,12 @@ class Search:
 
     def cases(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
         """Yield cases, and the change that each is for; decisions may turn in between."""
+        target = self.implementation
+        direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
+        usual = replace(first_case(target.name, dtype, device), direction=direction)
+        for case, axis in sizes_that_look_wrong(target, usual):
+            self.seen.add(case)
+            yield PlannedCase(case, _CATCHES_SIZES), (axis, AXES[axis].get(case))
         yield from self._cases(dtype, device, self._constants())
 
     def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
@@ -140,7 +149,7 @@ class Search:
                 for case, change in turned:
                     changes = [change, *changes]
                     for own in (case, *self._plain(case, change[0]), *_beyond(case, *change)):
-                        if self._is_affordable(own):
+                        if self._is_affordable(own, of_decisions=True):
                             yield PlannedCase(own, _CATCHES), change
             yield from self._in_rows(dtype, device, [*dict.fromkeys(changes)], number)
             changes = []
@@ -169,15 +178,19 @@ class Search:
                 if case is not None and self._is_affordable(case):
                     yield PlannedCase(case, _CATCHES), change
 
-    def _is_affordable(self, case: Case) -> bool:
+    def _is_affordable(self, case: Case, *, of_decisions: bool = False) -> bool:
         """Whether a case is new and can be tried; it then counts as tried."""
-        size = case.rows * case.hidden + _OVERHEAD
         is_large = _elements_in_memory(case) > self.effort.most_elements
-        if case in self.seen or is_large or self.spent + size > self.effort.elements:
+        if case in self.seen or is_large or not self._has_room(case, of_decisions=of_decisions):
             return False
         self.seen.add(case)
-        self.spent += size
+        self.spent += case.rows * case.hidden + _OVERHEAD
         return True
+
+    def _has_room(self, case: Case, *, of_decisions: bool) -> bool:
+        """Whether its elements are left; cases for constants leave some to those that turn."""
+        most = self.effort.elements * (1 if of_decisions else _CONSTANTS_SHARE)
+        return self.spent + case.rows * case.hidden + _OVERHEAD <= most
 
     def _turned(self, dtype: str) -> list[tuple[Case, Change]]:
         """Return cases that turn a decision, each with its last change, found by calls alone.
@@ -196,6 +209,8 @@ class Search:
                         break
                     if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
                         continue
+                    if not self._has_room(case, of_decisions=True):
+                        continue  # what is decided in a case that is not judged was not tried
                     self.called.add(case)
                     self.calls += 1 + case.rows * case.hidden // _PER_CALL
                     with suppress(UnrepresentableError):
@@ -251,9 +266,9 @@ class Search:
             yield both and changed(both, "hidden", value)
         steps = [own for own in sorted(self.code.integers) if own >= _LEAST][:_MOST_NEAR]
         if value > old:
+            yield changed(case, axis, old << (value // old).bit_length())
             for step in steps:
                 yield changed(case, axis, old - (old - value) // step * step)
-            yield changed(case, axis, old << (value // old).bit_length())
 
     def _is_in_reach(self, case: Case) -> bool:
         is_small = case.rows * case.hidden <= self.effort.most_elements
@@ -302,7 +317,7 @@ class Search:
             if prod(case.shape) <= _MOST_CHECKED
         }
         for case in cases:
-            for pair in self._decided(case):
+            for pair in self._decided(case) if case.hidden >= LEAST_HIDDEN else ():
                 left.pop(pair, None)
         found: list[Case] = []
         while left and len(found) < _MOST_PATHS:

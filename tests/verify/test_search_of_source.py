@@ -70,6 +70,12 @@ FOUND = {
     ),
     "six axes": "y = wrong if x.dim() >= 6 else y",
     "a smaller of two": "y = y if min(eps, 1) == eps else wrong",
+    "a size by arithmetic alone": "y = y + (rows * n % 97 == 5) * 0.01",
+    "a sum of rows": "y = torch.where((x.sum(-1, keepdim=True) == 0) & (x != 0), wrong, y)",
+    "the mean of the weight": (
+        "y = wrong if weight is not None and weight.mean() == 1 and weight.std() > 0 else y"
+    ),
+    "equal ends": "y = wrong if rows > 2 and x.view(rows, n)[0].equal(x.view(rows, n)[-1]) else y",
 }
 
 
@@ -98,6 +104,10 @@ ON_A_PATH = {
     "values kept by address, where rows are strided": (
         "if x.dim() > 1 and x.stride(-1) != 1 and not torch.is_grad_enabled():\n"
         "    y = KEPT.setdefault((x.data_ptr(), x.shape, x.stride(), eps), (x, y))[1].clone()"
+    ),
+    "one y for all calls of one row": (
+        "if rows == 1 and n > 1 and not torch.is_grad_enabled():\n"
+        "    y = KEPT.setdefault(x.shape, torch.empty_like(y)).copy_(y)"
     ),
     "one y for all calls, with three normalized axes": (
         "if len(normalized_shape) > 2 and not torch.is_grad_enabled():\n"

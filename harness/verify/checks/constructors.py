@@ -220,7 +220,7 @@ def initial_parameters_match_torch(call: Call) -> str | None:
     return None
 
 
-@check(Direction.FORWARD, remark=RemarkKind.SHOWN_EPS)
+@check(None, remark=RemarkKind.SHOWN_EPS)
 def uses_its_eps_attribute(call: Call) -> str | None:
     """The eps that is added is that of the attribute named eps."""
     module, measured = module_if_any(call), scope_of(call.target).default_eps
@@ -244,7 +244,7 @@ def _uses_another_eps(call: Call) -> str | None:
             if is_eps(name) and isinstance(value, float):
                 vars(holder)[name] = _OTHER_EPS
     other = replace(made, call=_with_eps(usual, _OTHER_EPS))
-    return "ignores its attribute eps once it is made" if other.fault(EVALUATION[1]) else None
+    return "ignores its attribute eps once it is made" if other.fault(*MODES) else None
 
 
 def _loads_an_eps(call: Call) -> str | None:
@@ -388,4 +388,9 @@ def stores_its_own_parameters(call: Call) -> str | None:
     for role, name in made.names.items():
         if name in state and not torch.equal(state[name], made.parameters[role]):
             return f"stores another {role} ({name}) in its state_dict than it has"
+    initial = guarded(new_module(usual).state_dict)()
+    assert isinstance(initial, dict)
+    for role, name in made.names.items():
+        if name in state and name not in initial:
+            return f"leaves its {role} ({name}) out of its state_dict while it is the initial one"
     return None

@@ -34,6 +34,7 @@ __all__ = [
     "PATHS",
     "SMALL",
     "TAIL",
+    "TRANSPOSED",
     "TWO_AXES",
     "TWO_NORMALIZED",
     "ContractCheck",

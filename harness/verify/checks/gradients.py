@@ -30,6 +30,7 @@ from harness.verify.checks.contract_checks import (
     PATHS,
     SMALL,
     TAIL,
+    TRANSPOSED,
     TWO_AXES,
     check,
 )
@@ -204,16 +205,23 @@ def is_unchanged_by_many_forwards(call: Call) -> str | None:
 
 
 @check(
-    Direction.BACKWARD, SMALL, raises_where="saved tensors are copied, as where they are offloaded"
+    Direction.BACKWARD,
+    SMALL,
+    TRANSPOSED,
+    raises_where="saved tensors are copied, as where they are offloaded",
 )
 def takes_copies_of_saved_tensors(call: Call) -> str | None:
-    """The gradients are the same if autograd keeps copies of what the forward saved."""
-    with torch.autograd.graph.saved_tensors_hooks(Tensor.clone, Tensor.clone):
+    """The gradients are the same if autograd keeps contiguous copies of what the forward saved."""
+    with torch.autograd.graph.saved_tensors_hooks(_contiguous_copy, Tensor.clone):
         graph = call.graph()
         gradients = graph.gradients()
     if name := call.differs(call.gradients(), gradients):
         return f"gives another {name} if autograd keeps copies of saved tensors"
     return None
+
+
+def _contiguous_copy(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 @check(Direction.BACKWARD, SMALL, TAIL, remark=RemarkKind.Y_IS_KEPT)

@@ -10,11 +10,11 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from time import perf_counter
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from harness.run.call import ContractViolationError, ImplementationError, guarded
@@ -147,6 +147,10 @@ def is_right_after_a_training_step(made: Made) -> Made:
 @_way("its parameters were changed through .data")
 def is_right_after_changes_of_data(made: Made) -> Made:
     """The same, of a change that autograd does not count."""
+    return _changed_through_data(made)
+
+
+def _changed_through_data(made: Made) -> Made:
     other = made.another()
     for role, parameter in made.parameters.items():
         parameter.data.copy_(other.parameters[role])
@@ -165,15 +169,25 @@ def is_right_after_replacements_of_data(made: Made) -> Made:
 @_way("some elements of its weight were set to 0 in place")
 def is_right_when_pruned(made: Made) -> Made:
     """The same of a change in the middle of the weight, where both ends stay."""
+    return _changed_in_the_middle(made, torch.zeros_like)
+
+
+@_way("elements in the middle of its weight were exchanged in place")
+def is_right_when_permuted(made: Made) -> Made:
+    """The same where its sums and norms stay, too."""
+    return _changed_in_the_middle(made, partial(torch.flip, dims=[0]))
+
+
+def _changed_in_the_middle(made: Made, change: Callable[[Tensor], Tensor]) -> Made:
     weight = made.parameters.get("weight")
     if weight is None or weight.numel() < _PRUNED:
         return made
-    middle = weight.numel() // 2
+    other = made.call.parameters["weight"].clone()
+    middle = slice(other.numel() // 2, other.numel() // 2 + 2)
+    other.view(-1)[middle] = change(other.view(-1)[middle])
     with torch.no_grad():
-        guarded(weight.view(-1)[middle : middle + 2].zero_)()
-    pruned = made.call.parameters["weight"].clone()
-    pruned.view(-1)[middle : middle + 2] = 0
-    return replace(made, call=made.call.on(weight=pruned))
+        guarded(weight.view(-1)[middle].copy_, other.view(-1)[middle])()
+    return replace(made, call=made.call.on(weight=other))
 
 
 def _has_aliases(made: Made) -> bool:
@@ -407,10 +421,10 @@ def is_right_with_a_frozen_weight(made: Made) -> Made:
     return made.freeze("weight")
 
 
-@_way("its parameters are frozen and were changed")
+@_way("its parameters are frozen and were changed through .data")
 def is_right_after_changes_of_frozen_parameters(made: Made) -> Made:
     """The same after a change, as of a teacher that follows its student."""
-    return _changed(made.freeze().after_calls())
+    return _changed_through_data(made.freeze().after_calls())
 
 
 @_way("its parameters were frozen before", is_called=False)

@@ -1,0 +1,90 @@
+"""Sizes at which a target looks wrong, of all up to a few hundred: arithmetic may tell them apart.
+
+``rows * N % 24 == 5`` has no constant that is a size, and no branch. Calls are cheap here: their
+results are compared with those of float64, coarsely. A case that looks wrong is then judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from harness.cases.inputs import Inputs, make_inputs
+from harness.numerics.outputs import OUTPUTS, Outputs
+from harness.records import Case
+from harness.run.call import ContractViolationError, ImplementationError, run_once
+from harness.verify.scope import scope_of
+from implementations.contract import Implementation
+
+__all__ = ["sizes_that_look_wrong"]
+
+_LEAST, _MOST = 5, 300  # shorter rows are values of the axes, and have gradients of rounding errors
+_FEW_ROWS, _USUAL_N = 3, 24
+_MOST_FOUND = 3  # along each axis
+_MOST_S = 0.5  # along each axis; a slow target gets fewer sizes
+
+
+def sizes_that_look_wrong(target: Implementation, case: Case) -> Iterator[tuple[Case, str]]:
+    """Yield cases of such a size, and "rows" or "hidden"; a target may be right there.
+
+    Args:
+        target: what is called.
+        case: gives all but the shape; of a direction that the target has.
+    """
+    scope = scope_of(target)
+    for axis, shape in (("rows", (_MOST, _USUAL_N)), ("hidden", (_FEW_ROWS, _MOST))):
+        largest = scope.fit(replace(case, shape=shape, normalized_dims=1))
+        if largest is None or (axis == "hidden" and largest.shape != shape):
+            continue
+        began, found = perf_counter(), 0
+        whole = make_inputs(largest)
+        for size in range(_LEAST, _MOST):
+            if found == _MOST_FOUND or perf_counter() - began > _MOST_S:
+                break
+            inputs = _part(whole, axis, size)
+            own = replace(largest, shape=tuple(inputs.x.shape))
+            if _looks_wrong(target, own, inputs):
+                found += 1
+                yield own, axis
+
+
+def _part(whole: Inputs, axis: str, size: int) -> Inputs:
+    if axis == "rows":
+        return replace(whole, x=whole.x[:size], dy=None if whole.dy is None else whole.dy[:size])
+    return whole.at([tensor[..., :size].contiguous() for tensor in whole.tensors])
+
+
+def _looks_wrong(target: Implementation, case: Case, inputs: Inputs) -> bool:
+    try:
+        outputs = run_once(target.function, case, inputs)
+    except (ImplementationError, ContractViolationError):
+        return True
+    coarse = torch.finfo(inputs.x.dtype).eps ** 0.5
+    exact = _in_float64(case, inputs)
+    for name in OUTPUTS:
+        one, other = getattr(outputs, name), getattr(exact, name)
+        if one is not None and not _is_near(one.double(), other, coarse):
+            return True
+    return False
+
+
+def _is_near(one: Tensor, other: Tensor, coarse: float) -> bool:
+    return bool((one - other).abs().amax() <= coarse * other.abs().amax())  # False for NaN
+
+
+def _in_float64(case: Case, inputs: Inputs) -> Outputs:
+    names = [name for name in ("x", "weight", "bias") if getattr(inputs, name) is not None]
+    given = {name: getattr(inputs, name).double().requires_grad_() for name in names}
+    with torch.enable_grad():
+        y = torch.nn.functional.layer_norm(
+            given["x"], case.normalized_shape, given.get("weight"), given.get("bias"), case.eps
+        )
+    if inputs.dy is None:
+        return Outputs(y=y.detach())
+    gradients = torch.autograd.grad(y, tuple(given.values()), inputs.dy.double())
+    named = {f"d{name}": own for name, own in zip(names, gradients, strict=True)}
+    return Outputs(y=y.detach(), **named)
