@@ -87,7 +87,7 @@ def _parameters_with_fewer_axes(call: Call) -> Iterator[str]:
 
 @check(Direction.FORWARD, SMALL, TWO_AXES)
 def accepts_arguments_like_torch(call: Call) -> str | None:
-    """Keyword arguments, a list as normalized_shape, an int eps and no eps give the same y.
+    """Keyword arguments, a list or torch.Size, an int eps and no eps give the same y.
 
     So do an int as normalized_shape and numbers of NumPy, which may raise.
     """
@@ -101,6 +101,7 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
     as_list = [*shape]
     forms: list[tuple[str, float, tuple[Any, ...], dict[str, Any]]] = [
         ("a normalized_shape that is a list", usual, (as_list, *parameters, usual), {}),
+        ("a torch.Size as normalized_shape", usual, (torch.Size(shape), *parameters, usual), {}),
         ("keyword arguments", usual, (), {"normalized_shape": shape, **given, "eps": usual}),
         ("no eps", default, (shape, *parameters), {}),
     ]

@@ -287,7 +287,7 @@ def is_right_when_converted(call: Call) -> str | None:
 
 @check(Direction.FORWARD, LONG_ROWS)
 def is_safe_for_concurrent_callers_of_a_module(call: Call) -> str | None:
-    """Two Python threads that share a module each get their own y."""
+    """Python threads that share a module each get their own y; a third one has fewer rows."""
     usual = usual_of(call)
     if usual is None or call.case.device != "cpu" or "cpu" not in call.target.devices:
         return None
@@ -297,7 +297,12 @@ def is_safe_for_concurrent_callers_of_a_module(call: Call) -> str | None:
         with torch.no_grad():
             return Outputs(y=checked("y", y_of(module, own.inputs.x, own), own.inputs.x))
 
-    callers = (usual, seeded(usual).on(**usual.parameters))
+    fewer = replace(usual.case, shape=(usual.case.rows // 2, *usual.case.shape[1:]))
+    callers = (
+        usual,
+        seeded(usual).on(**usual.parameters),
+        replace(usual, case=fewer).on(x=usual.inputs.x[: fewer.rows]),
+    )
     for is_training in (False, True):
         module.train(is_training)
         if changed_beside_another_caller(callers, outputs_of):
