@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.records.text import listed
 
-__all__ = ["origin", "published_table", "renew"]
+__all__ = ["changed_files", "origin", "published_table", "renew"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
@@ -51,19 +51,23 @@ CODE: dict[str, tuple[str, ...]] = {
 
 def origin(file: str) -> str:
     """Return two sentences: the commit at which a published file was made, and what changed."""
-    made, code = _kept()[file], listed([f"`{path}`" for path in CODE[file]])
-    changed = "did not change" if made["code"] == _hash_here(CODE[file]) else "changed"
-    return f"Made at commit {made['commit']}. {code} {changed} since."
+    code = listed([f"`{path}`" for path in CODE[file]])
+    changed = "changed" if file in changed_files() else "did not change"
+    return f"Made at commit {_kept()[file]['commit']}. {code} {changed} since."
 
 
 def published_table() -> str:
     """Return the published files, each with its commit."""
     lines = ["| file | commit | the code that it shows | changed since |", "|---|---|---|---|"]
     for file, paths in CODE.items():
-        made = _kept()[file]
-        changed = "" if made["code"] == _hash_here(paths) else "yes"
-        lines.append(f"| {file} | {made['commit']} | {', '.join(paths)} | {changed} |")
+        changed = "yes" if file in changed_files() else ""
+        lines.append(f"| {file} | {_kept()[file]['commit']} | {', '.join(paths)} | {changed} |")
     return "\n".join(lines)
+
+
+def changed_files() -> list[str]:
+    """Return the published files whose code has changed since they were made."""
+    return [file for file, paths in CODE.items() if _kept()[file]["code"] != _hash_here(paths)]
 
 
 def renew() -> None:
