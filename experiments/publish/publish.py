@@ -1,7 +1,7 @@
 """Make the published files anew whose code has changed since, and then the pages and tables.
 
     tox run -e publish                 every file whose code has changed
-    tox run -e publish -- FILE...      these files
+    tox run -e publish -- FILE...      these files; no pages
     tox run -e publish -- --list       what is to be made, and with which commands; nothing is run
 
 Each file is made by its experiment in a clean clone of HEAD, in results/publish/clone, and copied
@@ -148,7 +148,7 @@ def main(files: tuple[str, ...], is_listed: bool) -> None:
             click.echo(f"{', '.join(step.files)}: {' '.join(step.command)}")
         else:
             make(step)
-    for command in () if is_listed else PAGES:
+    for command in () if files or is_listed else PAGES:
         call(command, ROOT)
 
 
