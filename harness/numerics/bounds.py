@@ -33,6 +33,10 @@ all dy are multiples of a number q with ``sum abs(dy) <= q/u``, every partial su
 dtype, and none is rounded. Where k u is not small, a rounded partial sum may exceed the exact
 one by a factor ``(1 + u)^k <= exp(k u)`` (Higham, Accuracy and Stability, 2002, section 3.1).
 
+A sum over several axes that are not one axis in memory is no single tree: PyTorch
+(aten/src/ATen/native/cpu/SumKernel.cpp, cascade_sum) makes one along an axis and adds the results
+to the output one by one. f then grows by their number.
+
 Code that runs in half precision rounds a result more than once. In y a factor, a product and the
 sum are rounded: the factor's error is at most one ulp of the largest number that is added, those of
 product and sum are half an ulp each. In dx dy weight is rounded first, then the terms and their two
@@ -43,8 +47,10 @@ mean square and its projection on n in dx; the norm of the addends in dweight an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
@@ -175,13 +181,25 @@ class ErrorBound:
     """Whether sums over a row are formed in a wider dtype than the statistics, and rounded."""
     rounds_again: torch.dtype | None = None
     """The dtype of x, if results may be rounded to it more than once."""
+    row_parts: int = 1
+    """Of how many sums, added one by one, a tree over a row consists."""
+    column_parts: int = 1
+    """The same of a tree over all rows."""
 
-    def chain(self, count: int, reduction: Reduction) -> float:
+    def in_layout(self, case: Case, x: Tensor, dy: Tensor | None) -> ErrorBound:
+        """Return the bounds for the layout in memory of x and dy, which have the case's shape."""
+        given = [tensor for tensor in (x, dy) if tensor is not None]
+        axes = range(x.dim())[: -case.normalized_dims], range(x.dim())[-case.normalized_dims :]
+        columns, rows = (max(_parts_of_sum(tensor, own) for tensor in given) for own in axes)
+        return replace(self, row_parts=rows, column_parts=columns)
+
+    def chain(self, count: int, reduction: Reduction, parts: int = 1) -> float:
         """Roundings an addend can meet in a sum of ``count``: f."""
-        return chain_length(count, reduction, self.lanes)
+        further = parts - 1 if reduction is Reduction.TREE else 0
+        return chain_length(count, reduction, self.lanes) + further
 
     def _row_chain(self, count: int, reduction: Reduction) -> float:
-        return 1.0 if self.sums_rounded_once else self.chain(count, reduction)
+        return 1.0 if self.sums_rounded_once else self.chain(count, reduction, self.row_parts)
 
     def condition_limit(self, hidden: int) -> float:
         """Condition number from which on there is no bound, ignoring eps: where t reaches 1."""
@@ -285,7 +303,7 @@ class ErrorBound:
         u = unit_roundoff(self.column_dtype or self.accumulate_dtype)
         # two more roundings, of the product and of the total. The addends themselves are off by
         # what they inherit, and by the smallest number if they are subnormal
-        chain = self.chain(rows, self.column_reduction)
+        chain = self.chain(rows, self.column_reduction, self.column_parts)
         total = exact.abs() + sums.inherited
         rounded = u * sums.additions(chain, sums.product_size, total, u)
         bound = rounded + 2 * u * sums.product_size + sums.addends * self._smallest
@@ -300,7 +318,7 @@ class ErrorBound:
     def dbias(self, sums: ColumnSums, rows: int, exact: Tensor, dtype: torch.dtype) -> Tensor:
         """Bound of abs(dbias - exact), (1, hidden), from the sum of all blocks of ``rows``."""
         u = unit_roundoff(self.column_dtype or self.accumulate_dtype)
-        chain = self.chain(rows, self.column_reduction)
+        chain = self.chain(rows, self.column_reduction, self.column_parts)
         rounded = u * sums.additions(chain, sums.size, exact.abs(), u)
         rounded = torch.where(sums.size * u <= sums.grain, u * sums.size, rounded)
         bound = rounded + u * sums.size + rounding(dtype, exact)
@@ -385,6 +403,22 @@ class ErrorBound:
         """a, b and c in t = a K^2 + b K rho + c rho^2; shifted: c (rho^2 + distance^2)."""
         u, f = unit_roundoff(self.accumulate_dtype), self._row_chain(hidden, self.reduction)
         return terms(self.algorithm, f, u)
+
+
+def _parts_of_sum(tensor: Tensor, axes: Sequence[int]) -> int:
+    """Return of how many sums, added one by one, torch makes a sum over axes of a tensor.
+
+    One if the axes are one axis in memory. Otherwise a tree is made along a single axis, which may
+    be the shortest, and the results are added to the output in turn.
+    """
+    merged: list[tuple[int, int]] = []
+    for step, size in sorted((tensor.stride(axis), tensor.shape[axis]) for axis in axes):
+        if merged and step == merged[-1][0] * merged[-1][1]:
+            merged[-1] = (merged[-1][0], merged[-1][1] * size)
+        elif size > 1:
+            merged.append((step, size))
+    sizes = [size for _, size in merged]
+    return prod(sizes) // min(sizes, default=1)
 
 
 def error_bound_of(implementation: Implementation, case: Case) -> ErrorBound:

@@ -142,6 +142,7 @@ def compared(
     """
     weight = wide_parameter(inputs.weight, 1.0, case)
     bias = wide_parameter(inputs.bias, 0.0, case)
+    bounds = bounds.in_layout(case, inputs.x, inputs.dy)
     zero = torch.zeros((1, case.hidden), dtype=torch.float64)
     totals: dict[str, Pair] = dict.fromkeys(("dweight", "dbias"), (zero, zero))
     squares, sums = dict.fromkeys(totals, zero), ColumnSums.without_rows(case.hidden)

@@ -362,6 +362,22 @@ def beyond(errors: Errors) -> dict[str, float]:
     return {name: ratio for name, ratio in ratios.items() if ratio is not None and not ratio <= 1}
 
 
+@pytest.mark.parametrize(
+    ("shape", "dims", "layout", "grad_output"),
+    [
+        ((35, 4, 6, 43), 3, "any_view", "shifted_normal"),  # sums of 4, added one by one
+        ((103, 10, 7), 1, "contiguous", "expanded_middle"),  # the same of sums over rows
+    ],
+)
+@pytest.mark.parametrize("name", ["two_pass", "one_pass", "recentred"])
+def test_sums_over_axes_apart_in_memory_have_their_own_bound(
+    name: str, shape: tuple[int, ...], dims: int, layout: str, grad_output: str
+) -> None:
+    axes = {"normalized_dims": dims, "layout": layout, "grad_output": grad_output}
+    *_, errors = verdict(find(name), case_of(shape, distribution="constant", eps=1e-12, **axes))
+    assert beyond(errors) == {}
+
+
 def small_cases(distribution: str) -> Iterator[tuple[Case, Inputs]]:
     """Rows odd and even, on and off the multiples that kernels are written for."""
     shapes = [(5, 7), (5, 64)]
