@@ -413,6 +413,8 @@ def _parts_of_sum(tensor: Tensor, axes: Sequence[int]) -> int:
     """
     merged: list[tuple[int, int]] = []
     for step, size in sorted((tensor.stride(axis), tensor.shape[axis]) for axis in axes):
+        if not size:
+            return 1
         if merged and step == merged[-1][0] * merged[-1][1]:
             merged[-1] = (merged[-1][0], merged[-1][1] * size)
         elif size > 1:

@@ -367,6 +367,7 @@ def beyond(errors: Errors) -> dict[str, float]:
     [
         ((35, 4, 6, 43), 3, "any_view", "shifted_normal"),  # sums of 4, added one by one
         ((103, 10, 7), 1, "contiguous", "expanded_middle"),  # the same of sums over rows
+        ((3, 0, 7), 1, "transposed", "shifted_normal"),
     ],
 )
 @pytest.mark.parametrize("name", ["two_pass", "one_pass", "recentred"])
