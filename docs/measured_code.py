@@ -70,13 +70,13 @@ def changed_files() -> list[str]:
     return [file for file, paths in CODE.items() if _kept()[file]["code"] != _hash_here(paths)]
 
 
-def renew() -> None:
-    """Store the commit and code of published files that were made anew."""
+def renew(*made: str) -> None:
+    """Store the commit and code of published files that were made anew, and may be as before."""
     kept = _kept()
     commit = _git("rev-parse", "--short=12", "HEAD").strip()
     for file, paths in CODE.items():
         data = sha256((PUBLISHED / file).read_bytes()).hexdigest()
-        if kept.get(file, {}).get("file") != data:
+        if file in made or kept.get(file, {}).get("file") != data:
             kept[file] = {"file": data, "commit": commit, "code": _hash_here(paths)}
     text = json.dumps({file: kept[file] for file in CODE}, indent=1)
     KEPT.write_text(f"{text}\n", encoding="utf-8")

@@ -130,7 +130,7 @@ def make(step: Step) -> None:
     call(step.command, CLONE)
     for file in step.files:
         shutil.move(CLONE / step.folder / file, ROOT / PUBLISHED / file)
-    measured_code.renew()
+    measured_code.renew(*step.files)
     click.echo(f"{', '.join(step.files)}: {(monotonic() - began) / 60:.0f} min")
 
 
