@@ -42,7 +42,8 @@ sum are rounded: the factor's error is at most one ulp of the largest number tha
 product and sum are half an ulp each. In dx dy weight is rounded first, then the terms and their two
 sums. In dweight n and each product are. ``rounds_again`` bounds y and dbias by two ulp, and dx and
 dweight by three, of the largest number that is added: n weight and bias in y; dy weight, its root
-mean square and its projection on n in dx; the norm of the addends in dweight and dbias.
+mean square and its projection on n in dx; the norm of the addends in dweight and dbias. Where these
+numbers leave the range of the dtype, dx has no bound.
 """
 
 from __future__ import annotations
@@ -262,7 +263,10 @@ class ErrorBound:
             largest = torch.maximum(scaled, exact.normalised[0].abs() * across)
             rms = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True) / scaled.shape[1] ** 0.5
             largest = torch.maximum(largest, rms)
-            bound += self._rounded_again(largest * exact.rstd, exact.dx[0], ulps=3)
+            parts = largest * exact.rstd
+            bound += self._rounded_again(parts, exact.dx[0], ulps=3)
+            # a part that leaves the range is infinite, and the sum of two of them may be NaN
+            bound[parts > torch.finfo(self.rounds_again).max] = float("inf")
             # a subnormal number that is multiplied by rstd has fewer digits
             bound += self._rounded_again(largest, largest) * exact.rstd
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
