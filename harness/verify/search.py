@@ -387,6 +387,7 @@ class Search:
     def findings(self) -> Iterator[Finding]:
         """Yield what of the target's code was not tried."""
         named = [*dict.fromkeys(own.named for own in self.decisions.open)]
+        named.sort(key=lambda text: "dtype" in text)  # the user may have asked for one dtype alone
         if named:
             more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
             conditions = "a condition" if len(named) == 1 else "conditions"

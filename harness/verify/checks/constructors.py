@@ -77,6 +77,7 @@ def _without(call: Call, what: str) -> str | None:
             continue
         built = new_module(usual, **{flag: False})
         guarded(getattr(built, "reset_parameters", lambda: None))()
+        guarded(repr, built)()
         own, names = dict(built.named_parameters()), names_of(built, usual)
         for role in ("weight", "bias"):
             if role in off & {*names} and own[names[role]].requires_grad:
@@ -238,7 +239,7 @@ def _uses_another_eps(call: Call) -> str | None:
     usual = usual_of(call)
     if usual is None:
         return None
-    made = Made.of(usual)
+    made = Made.of(usual).after_calls()
     for holder in made.module.modules():
         for name, value in vars(holder).items():
             if is_eps(name) and isinstance(value, float):
@@ -314,7 +315,7 @@ def is_safe_for_concurrent_callers_of_a_module(call: Call) -> str | None:
 def runs_hooks(call: Call) -> str | None:
     """A hook runs in each call, also of a copy: tools that read activations depend on it.
 
-    What a forward hook returns takes the place of y.
+    What a forward hook returns takes the place of y, and what a forward pre-hook returns that of x.
     """
     usual = usual_of(call)
     if usual is None:
@@ -335,15 +336,22 @@ def runs_hooks(call: Call) -> str | None:
             copies = [made.module]
             with suppress(Exception):  # another check names it
                 copies.append(copy.deepcopy(made.module))
-            for module in copies:
+            modes = (TRAINING,) if "backward" in kind else MODES
+            for module, mode in product(copies, modes):
                 runs.clear()
-                replace(made, module=module).outputs(TRAINING)
+                replace(made, module=module).outputs(mode)
                 if not runs:
-                    return f"runs no {words}{'' if module is made.module else ' of a deep copy'}"
+                    of_copy = "" if module is made.module else " of a deep copy"
+                    return f"runs no {words}{of_copy} {mode.words}"
     made = Made.of(usual)
-    made.module.register_forward_hook(lambda *arguments: torch.zeros_like(arguments[-1]))
-    if made.outputs(EVALUATION[1]).y.any():
-        return "ignores what a forward hook returns"
+    handle = made.module.register_forward_hook(lambda *given: torch.zeros_like(given[-1]))
+    with handle:
+        if made.outputs(EVALUATION[1]).y.any():
+            return "ignores what a forward hook returns"
+    made.module.register_forward_pre_hook(lambda _, given: (torch.zeros_like(given[0]),))
+    zero = usual.on(x=torch.zeros_like(usual.inputs.x)).forward()
+    if zero.beyond(made.outputs(EVALUATION[1])):
+        return "ignores what a forward pre-hook returns"
     return None
 
 

@@ -104,6 +104,13 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
     return replace(made, module=copied)
 
 
+@_way("it is a shallow copy")
+def is_right_as_a_shallow_copy(made: Made) -> Made:
+    """copy.copy, which shares the parameters."""
+    is_script = isinstance(made.module, torch.jit.ScriptModule)
+    return made if is_script else replace(made, module=copy.copy(made.module))
+
+
 @_way("a model in which it shares its parameters is a deep copy")
 def shares_parameters_as_a_deep_copy(made: Made) -> Made:
     """Layers that share a parameter share it in a copy of their model, too."""
@@ -232,6 +239,20 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
     loaded = other.call
     other.write(made.call)  # what was loaded is a copy
     return replace(made, call=loaded)
+
+
+@_way("it is loaded from the state_dict of a torch.nn.LayerNorm")
+def is_right_with_the_state_of_torch(made: Made) -> Made:
+    """A module whose parameters have torch's names takes the checkpoints of torch's LayerNorm."""
+    other = made.another()
+    if any(role != name for role, name in made.names.items()):
+        return made
+    torchs = nn.LayerNorm(made.call.case.normalized_shape, bias="bias" in made.names)
+    if {*torchs.state_dict()} != {*made.module.state_dict()}:
+        return made
+    replace(made, module=torchs).write(other.call)
+    made.module.load_state_dict(torchs.state_dict())
+    return replace(made, call=other.call)
 
 
 @_way("one parameter alone is loaded, with strict=False")
