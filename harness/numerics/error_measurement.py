@@ -165,6 +165,8 @@ def compared(
                 squares[name] = squares[name] + terms.square().sum(0, keepdim=True)
         if "dx" in only and dx is not None and exact.dx is not None:
             computed = wide_rows(dx, case, exact.start, exact.stop)
+            if case.hidden == 1:  # 0 is right whatever x is, and so is NaN for NaN
+                computed = torch.where(exact.dx[0].isnan() & (computed == 0), exact.dx[0], computed)
             bound = bounds.dx(exact, weight, dy, case.eps, dx.dtype)
             scale = _scale_of_dx(exact, exact.dx, weight, dy) if scaled else None
             yield Compared("dx", dx.dtype, computed, exact.dx, bound, scale, exact)

@@ -334,7 +334,11 @@ def _simulations(looser: Looser, inputs: Inputs, case: Case) -> Iterator[Outputs
     mean, rstd = rounded(mean), rounded(torch.rsqrt(variance + case.eps))
     product, total = ((part).sum(-1, keepdim=True) / case.hidden for part in (g * x, g))
     of_x = (total * mean - product) * rstd**3
-    yield replace(outputs, dx=rstd * g + of_x * x - of_x * mean - total * rstd)
+    yield replace(
+        outputs,
+        dx=rstd * g + of_x * x - of_x * mean - total * rstd,
+        dweight=column_sum(dy * (x - mean) * rstd),
+    )
 
 
 def _running_sum(values: Tensor, axis: int) -> Tensor:

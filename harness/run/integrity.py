@@ -60,7 +60,8 @@ _CLASSES: tuple[type, ...] = (
 # what makes a verdict; of others, the functions that the harness names
 _JUDGING = ("harness.numerics", "harness.run.attempt", "harness.run.call")
 _JUDGING_OF_OTHERS = ("torch", "torch.nn.functional", "builtins", "math")
-_HOOKS = frozenset({"excepthook", "unraisablehook", "displayhook"})  # which libraries may set
+# which libraries may set, or replace
+_HOOKS = frozenset({"excepthook", "unraisablehook", "displayhook", "save", "load"})
 # operators of inputs, and those that torch calls for what the modules above name
 _OTHER_OPERATORS = {
     *("_local_scalar_dense", "_to_copy", "add", "bitwise_and", "bitwise_not", "bitwise_or"),

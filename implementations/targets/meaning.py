@@ -224,11 +224,14 @@ def _meaning(probe: Probe, options: CallOptions, way: _Way) -> Meaning:
 
 
 def _channels_first_results(probe: Probe, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each x of (batch, features, *spatial) that the target accepts, and its y."""
+    """Yield each x of (batch, features, *spatial) that the target accepts, and its y.
+
+    What it returns as it is, it was not written for.
+    """
     for sizes in _SPATIAL:
         x = sample(*_shape(1, sizes, probe.shape))
         y = attempt(partial(probe.y, x, dtype))
-        if isinstance(y, Tensor):
+        if isinstance(y, Tensor) and not torch.equal(y, x.to(dtype)):
             yield x, y
 
 

@@ -248,7 +248,7 @@ def names_of(made: nn.Module, call: Call) -> dict[str, str]:
 def y_of(module: nn.Module, x: Tensor, call: Call) -> object:
     """Call a module on rows, behind as many axes as it accepts."""
     meaning = module_of(call).meaning()
-    x = x.reshape(*[1] * (len(meaning.leading) - 1), *x.shape)
+    x = x.reshape(*[1] * (len(meaning.leading) - 1), -1, *call.case.normalized_shape)
     if meaning.channels_first:
         y = guarded(module, x[None].movedim(-1, 1).contiguous())()
         y = y.movedim(1, -1) if isinstance(y, Tensor) else y
