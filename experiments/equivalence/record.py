@@ -168,7 +168,7 @@ def commands() -> Iterator[str]:
     yield from (f"history {COMMITS} {more}" for more in ("--worst 5", "--last 4", "--case *back*"))
     yield from (f"report {run}" for run in (*RUNS, COMMITS, f"{CPU} {RUNS[2]}"))
     yield from (f"report {CPU} {more}" for more in ("--max-condition inf", f"--baseline {RUNS[3]}"))
-    for form in ("csv", "junit", "summary", "smaller-is-better", "bencher"):
+    for form in ("csv", "junit", "summary"):
         yield from (f"export {run} --format {form}" for run in RUNS)
     yield from (f"export {run} --format markdown" for run in RUNS)
     for figure in ("list", "memory-against-the-least-cpu", "speed-cpu-forward-float32"):

@@ -196,13 +196,12 @@ def write_page(
 # --- export and import ---------------------------------------------------------------------------
 
 # the names in harness.report.exports, which takes a second to import
-FORMATS = ("csv", "junit", "summary", "smaller-is-better", "bencher")
+FORMATS = ("csv", "junit", "summary")
 # what the page shows, in files of their own
 PAGE_FORMATS = ("markdown", "svg", "png")
 _FORMAT_HELP = (
-    "csv: a row per case. junit, summary: the verdict of each case, for CI. smaller-is-better: for "
-    "github-action-benchmark. bencher: Bencher Metric Format. markdown: tables of the page. "
-    "svg, png: a figure of the page"
+    "csv: a row per case. junit, summary: the verdict of each case, for CI. markdown: tables of "
+    "the page. svg, png: a figure of the page"
 )
 
 
@@ -212,7 +211,7 @@ _FORMAT_HELP = (
 @option("--figure", "a figure or table of the page; list: print the names", metavar="NAME")
 @option("--out", "the file to write  [default: standard output]", TEXT)
 def export(run: Path, form: str, figure: str | None, out: Path | None) -> None:
-    """Convert RUN to CSV, JUnit XML, Markdown, figures and formats of other tools.
+    """Convert RUN to CSV, JUnit XML, Markdown and figures.
 
     Wrong results do not change the exit code: `check` and `ab` are the gates.
 

@@ -1,6 +1,6 @@
 """The numbers of a record, each said once: how it is read, written, compared and where it is shown.
 
-To add a metric, add a row to METRICS. The terminal, CSV, the page, the reports of CI, charts,
+To add a metric, add a row to METRICS. The terminal, CSV, the page, the reports of CI,
 trends and gates then show it, as its row says.
 """
 
@@ -30,7 +30,6 @@ View = Literal[
     "frame",  # the figures and tables of the page
     "page",  # these, and the data for the page's script
     "page_interval",  # the same data, with the ends of the interval
-    "chart",  # services that draw charts over commits
     "trend",  # trends over the runs of a folder
     "exact",  # gates, which compare it exactly
 ]
@@ -149,20 +148,20 @@ METRICS: tuple[Metric, ...] = (
     Metric("y_ulp", "error of y", "ulp", "errors.outputs", _in("frame"), _error_of_y,
            exact=True),
     Metric("error_ulp", "worst error", "ulp", "errors.worst.scaled_max_ulp",
-           _in("terminal summary brief csv page", chart="error", trend="error"),
+           _in("terminal summary brief csv page", trend="error"),
            lambda errors: errors.worst_ulp, exact=True, note=_worst_output),
     Metric("bound_ratio", "largest error over its bound", "ratio", "errors.outputs", _in("page"),
            _largest_bound_ratio, exact=True),
     Metric("condition", "condition number", "ratio", "errors.condition_max_ratio", _in("csv page"),
            better="neither", exact=True),
     Metric("latency_s", "latency", "s", "latency.per_call_s",
-           _in("terminal brief csv page page_interval", summary="time per call", chart="latency",
+           _in("terminal brief csv page page_interval", summary="time per call",
                trend="time"), is_estimate=True, note=_is_invalid),
     Metric("speed", "speed", "speed", "latency.reference_ratio",
            _in("terminal brief", summary="speed relative to the reference", trend="speed"), _speed,
            better="higher", is_estimate=True),
     Metric("ratio", "time over the reference's", "ratio", "latency.reference_ratio",
-           _in("csv page", chart="latency-ratio"), is_estimate=True),
+           _in("csv page"), is_estimate=True),
     Metric("cold_s", "latency of cold calls", "s", "cold.per_call_s", _in("csv page"),
            is_estimate=True),
     Metric("cold_ratio", "time of cold calls over the reference's", "ratio", "cold.reference_ratio",
@@ -172,7 +171,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("cold_copy_ratio", "share of a cold copy's speed", "ratio", "cold.ceiling_ratio",
            _in("frame"), better="higher"),
     Metric("peak_bytes", "peak memory", "bytes", "memory.peak_extra_bytes",
-           _in("csv page", terminal="memory", chart="peak-memory", trend="peak-memory",
+           _in("csv page", terminal="memory", trend="peak-memory",
                exact="bytes at the peak"), exact=True, note=_is_not_counted),
     Metric("peak_ratio", "peak memory over the size of the results", "ratio",
            "memory.peak_extra_bytes", _in("page"), _peak_ratio, exact=True),

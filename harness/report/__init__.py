@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         show,
         terminal_lines,
     )
-    from harness.report.exports import AS_TEXT, bencher_metrics, csv_table, smaller_is_better
+    from harness.report.exports import AS_TEXT, csv_table
     from harness.report.figures import file_of
     from harness.report.page import build_page, drawings_of, tables_of, write_report, write_whole
     from harness.report.pytest_benchmark import extra_info_of, import_benchmarks, machine_info_of
@@ -73,7 +73,6 @@ __all__ = [
     "Text",
     "annotations_of_comparison",
     "assert_layer_norm",
-    "bencher_metrics",
     "build_page",
     "choices_as_json",
     "choices_document",
@@ -106,7 +105,6 @@ __all__ = [
     "run_as_plain",
     "run_tables",
     "show",
-    "smaller_is_better",
     "statuses_text",
     "summary_of_comparison",
     "summary_of_run",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
-from dataclasses import replace
 from io import StringIO
 from math import inf, nan
 from pathlib import Path
@@ -67,16 +65,10 @@ RECORDS = [
 ]  # fmt: skip
 
 
-def strict_json(text: str) -> Any:
-    return json.loads(text, parse_constant=pytest.fail)
-
-
 READERS = {
     "csv": lambda text: [*csv.DictReader(StringIO(text, newline=""), strict=True)],
     "junit": lambda text: ElementTree.fromstring(text.encode()),
     "summary": str.encode,
-    "smaller-is-better": strict_json,
-    "bencher": strict_json,
 }
 
 
@@ -86,11 +78,6 @@ def test_an_exported_run_is_valid_and_reads_as_in_the_golden_file(form: str) -> 
     assert text
     assert READERS[form](text)
     assert_golden(text, GOLDEN / f"run_{form}.txt")
-
-
-def test_a_run_without_a_right_result_makes_no_chart() -> None:
-    results = results_of(replace(timed("wrong"), status=Status.WRONG))
-    assert AS_TEXT["smaller-is-better"](results, "") is AS_TEXT["bencher"](results, "") is None
 
 
 # --- a comparison in CI --------------------------------------------------------------------------
