@@ -260,13 +260,14 @@ class ErrorBound:
         bound.addcmul_(exact.dx[0].abs(), rstd_error)
         bound += rounding(dtype, exact.dx[0])
         if self.rounds_again is not None:
-            largest = torch.maximum(scaled, exact.normalised[0].abs() * across)
+            along = exact.normalised[0].abs() * across
+            largest = torch.maximum(scaled, along)
             rms = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True) / scaled.shape[1] ** 0.5
             largest = torch.maximum(largest, rms)
-            parts = largest * exact.rstd
-            bound += self._rounded_again(parts, exact.dx[0], ulps=3)
+            bound += self._rounded_again(largest * exact.rstd, exact.dx[0], ulps=3)
             # a part that leaves the range is infinite, and the sum of two of them may be NaN
-            bound[parts > torch.finfo(self.rounds_again).max] = float("inf")
+            partial = (scaled + plain + along) * exact.rstd
+            bound[partial > torch.finfo(self.rounds_again).max] = float("inf")
             # a subnormal number that is multiplied by rstd has fewer digits
             bound += self._rounded_again(largest, largest) * exact.rstd
         # where dy is subnormal, so are its products with powers of rstd, in whatever order
