@@ -8,13 +8,12 @@ arithmetic is.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,16 +36,6 @@ SITE = Path(sysconfig.get_path("purelib"))
 UNBUILT = Path(sys.prefix) / "unbuilt"
 """Packages that insist on CUDA extensions when they are imported: their files alone are used."""
 
-# a small GPU: few multiprocessors, so that each program has several rows to add up
-_PROPERTIES = SimpleNamespace(
-    multi_processor_count=4,
-    max_threads_per_multi_processor=2048,
-    warp_size=32,
-    major=8,
-    minor=0,
-    name="interpreted",
-)
-
 
 @triton.jit
 def rsqrt(x):
@@ -55,10 +44,7 @@ def rsqrt(x):
 
 
 def prepare() -> None:
-    """Make questions about the GPU answerable, and floats what kernels expect them to be."""
-    torch.cuda.device = lambda device=None: contextlib.nullcontext()  # type: ignore[assignment]
-    torch.cuda.current_device = lambda: 0
-    torch.cuda.get_device_properties = lambda device=None: _PROPERTIES  # type: ignore[assignment]
+    """Make floats what kernels expect them to be; startup/sitecustomize.py replaces the GPU."""
     torch.library.wrap_triton = lambda kernel: kernel  # accepts compiled kernels only
     convert = interpreter._implicit_cvt
 
