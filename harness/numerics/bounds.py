@@ -183,7 +183,7 @@ class ErrorBound:
     rounds_again: torch.dtype | None = None
     """The dtype of x, if results may be rounded to it more than once."""
     row_parts: int = 1
-    """Of how many sums, added one by one, a tree over a row consists."""
+    """How many sums are added one by one where a tree over a row is expected."""
     column_parts: int = 1
     """The same of a tree over all rows."""
 
@@ -411,10 +411,10 @@ class ErrorBound:
 
 
 def _parts_of_sum(tensor: Tensor, axes: Sequence[int]) -> int:
-    """Return of how many sums, added one by one, torch makes a sum over axes of a tensor.
+    """Return how many sums torch adds one by one in a sum over axes of a tensor.
 
-    One if the axes are one axis in memory. Otherwise a tree is made along a single axis, which may
-    be the shortest, and the results are added to the output in turn.
+    One if the axes are one axis in memory. Otherwise torch makes a tree along a single axis, which
+    may be the shortest, and adds the results to the output in turn.
     """
     merged: list[tuple[int, int]] = []
     for step, size in sorted((tensor.stride(axis), tensor.shape[axis]) for axis in axes):

@@ -60,8 +60,8 @@ _CLASSES: tuple[type, ...] = (
 # what makes a verdict; of others, the functions that the harness names
 _JUDGING = ("harness.numerics", "harness.run.attempt", "harness.run.call")
 _JUDGING_OF_OTHERS = ("torch", "torch.nn.functional", "builtins", "math")
-# which libraries may set, or replace
-_HOOKS = frozenset({"excepthook", "unraisablehook", "displayhook", "save", "load"})
+# names that libraries set or replace, and that neither time nor judge a target
+_REPLACED_BY_LIBRARIES = frozenset({"excepthook", "unraisablehook", "displayhook", "save", "load"})
 # operators of inputs, and those that torch calls for what the modules above name
 _OTHER_OPERATORS = {
     *("_local_scalar_dense", "_to_copy", "add", "bitwise_and", "bitwise_not", "bitwise_or"),
@@ -113,7 +113,7 @@ class _Namespace:
         if isinstance(owner, type):
             name = f"{owner.__module__}.{owner.__qualname__}"
         elif not is_whole:
-            keys = [key for key in keys if callable(now[key]) and key not in _HOOKS]
+            keys = [key for key in keys if callable(now[key]) and key not in _REPLACED_BY_LIBRARIES]
             keys = [*(key for key in keys if used is None or key in used), "__name__", "__spec__"]
         get = itemgetter(*keys)  # returns a tuple for two keys or more
         return cls(owner, name, now, (*keys,), get(now), get, is_whole)

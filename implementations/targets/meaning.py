@@ -226,7 +226,7 @@ def _meaning(probe: Probe, options: CallOptions, way: _Way) -> Meaning:
 def _channels_first_results(probe: Probe, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each x of (batch, features, *spatial) that the target accepts, and its y.
 
-    What it returns as it is, it was not written for.
+    An x that it returns as it is counts as declined: the target was not written for it.
     """
     for sizes in _SPATIAL:
         x = sample(*_shape(1, sizes, probe.shape))
