@@ -60,7 +60,7 @@ if platform.machine() in {"x86_64", "AMD64"}:
     _ENVIRONMENT["LAYERNORM_BENCH_CFLAGS"] = "-march=x86-64-v3"
 _COUNTED = 5_000_000  # trade-off: instructions per count; takes a tenth of a second under callgrind
 _MOST_CALLS, _FEWEST_CALLS = 50, 2  # after fifty calls Python has specialised its bytecode
-_COUNTS, _SHORT = 3, 1_000_000  # the least of three for a call of fewer instructions than this
+_COUNTS, _SHORT = 3, 5_000_000  # the least of three for a call of fewer instructions than this
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _PROCESSES = 2  # trade-off: each takes 20 s to start, and half a gigabyte
 _FORK_S = 30.0  # trade-off: far above what a fork takes on a busy machine
