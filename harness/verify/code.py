@@ -15,6 +15,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -165,6 +166,8 @@ class _Reader:
                 if self._is_own(found.__code__.co_filename):
                     self.code.functions.append(found)
                     yield from self._of_function(found)
+                else:  # a decorator of another package, such as once_differentiable
+                    yield from filter(callable, _cells(found))
             case partial():
                 yield from (found.func, found.args, found.keywords)
             case staticmethod() | classmethod():
@@ -202,11 +205,7 @@ class _Reader:
         """Yield constants, defaults, and what the names in a function stand for."""
         code = function.__code__
         yield code
-        for cell in function.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
+        yield from _cells(function)
         yield from (function.__defaults__, function.__kwdefaults__, vars(function))
         yield from _folded(function)
         names = {name for part in _nested(code) for name in part.co_names}
@@ -228,6 +227,13 @@ class _Reader:
         if self._is_own(getattr(module, "__file__", None)):
             yield type(found)
             yield from getattr(found, "__dict__", {}).values()
+
+
+def _cells(function: FunctionType) -> Iterator[object]:
+    """Yield what a function takes from those around it."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not assigned yet
+            yield cell.cell_contents
 
 
 def _folded(function: FunctionType) -> Iterator[int]:
