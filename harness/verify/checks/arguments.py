@@ -24,9 +24,12 @@ from harness.verify.scope import InScope, scope_of
 
 __all__ = [
     "accepts_arguments_like_torch",
+    "is_right_after_a_refusal",
     "rejects_wrong_shapes",
+    "takes_a_list_that_has_changed",
 ]
 
+_OTHER = (5, 48)
 _SMALL = 1 / 256  # scale of x; its variance is then close to eps, so that eps changes y
 
 
@@ -136,6 +139,36 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
         return None
     with _naming("an x of one axis"):
         return _differs_for_one_row(call)
+
+
+@check(Direction.FORWARD)
+def takes_a_list_that_has_changed(call: Call) -> str | None:
+    """A list that is normalized_shape may be another one in the next call."""
+    given, is_taken = [*call.case.normalized_shape], False
+    for own in (call, call.changed(shape=_OTHER)):
+        given[:] = own.case.normalized_shape
+        x, weight, bias = own.inputs.x, own.inputs.weight, own.inputs.bias
+        try:
+            with torch.no_grad():
+                y = guarded(own.target.function, x, given, weight, bias, own.case.eps)()
+        except ImplementationError:  # it may take no list
+            return "raises if the list that is its normalized_shape has changed" * is_taken or None
+        if own.differs(own.outputs(), Outputs(y=checked("y", y, x))):
+            return "gives another y if the list that is its normalized_shape has changed"
+        is_taken = True
+    return None
+
+
+@check(None)
+def is_right_after_a_refusal(call: Call) -> str | None:
+    """A call that raised leaves nothing behind."""
+    expected, other = copies_of(call.outputs()), call.changed(shape=_OTHER)
+    x, shape = other.inputs.x, other.case.normalized_shape
+    for wrong in (x.long(), x[..., 1:]):
+        other.on(x=wrong).is_refused(shape)
+    if name := call.differs(expected, call.outputs()):
+        return f"gives another {name} after a call that raised"
+    return None
 
 
 def _fits_signature(function: Callable[..., object], *arguments: Any, **named: Any) -> bool:

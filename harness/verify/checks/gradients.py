@@ -34,6 +34,7 @@ from harness.verify.checks.contract_checks import (
     TWO_AXES,
     check,
 )
+from harness.verify.code import code_of
 from harness.verify.raises import cause
 from harness.verify.scope import scope_of
 
@@ -67,7 +68,7 @@ _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 _UNUSUAL_EPS = 0.5  # so large that gradients show it
 _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
 _MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
-_MOST_S = 1.0  # for them
+_MOST_S, _LARGEST_RING = 1.0, 20_000  # for them; and slots, where the source has the number
 # the gradients that are derived once more, and what a sentence says of them
 _ASKED = {
     "all": "",
@@ -195,8 +196,9 @@ def is_unchanged_by_many_forwards(call: Call) -> str | None:
     """A backward uses what its own forward saved, not the slot of a ring that others reuse."""
     expected, graph = copies_of(call.gradients()), call.graph()
     other, began = call.seeded(1), perf_counter()
-    made = 0
-    while made < _MANY_FORWARDS and perf_counter() - began < _MOST_S:
+    numbers = [own for own in code_of(call.target).integers if own < _LARGEST_RING]
+    most, made = max(_MANY_FORWARDS, *numbers, 0) + 1, 0
+    while made < most and perf_counter() - began < _MOST_S * most / _MANY_FORWARDS:
         other.graph()
         made += 1
     if name := call.differs(expected, graph.gradients()):
@@ -410,20 +412,22 @@ def _third_derivative(call: Call) -> Tensor:
 
 def _forward_twice(call: Call) -> Tensor:
     scalar, x, direction = _along(call)
-    return jvp(lambda at: jvp(scalar, at, direction), x, direction)
+    return jvp(lambda at: jvp(scalar, [at], [direction]), [x], [direction])
 
 
 def _backward_of_forward(call: Call) -> Tensor:
     scalar, x, direction = _along(call)
-    gradient: Tensor = torch.func.grad(lambda at: jvp(scalar, at, direction))(x)
+    gradient: Tensor = torch.func.grad(lambda at: jvp(scalar, [at], [direction]))(x)
     return (gradient * direction).sum()
 
 
-def jvp(function: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
-    """Return the derivative of a function of x along a direction, in forward mode."""
+def jvp(
+    function: Callable[..., Tensor], at: Sequence[Tensor], directions: Sequence[Tensor]
+) -> Tensor:
+    """Return the derivative of a function along directions of its arguments, in forward mode."""
     with catch_warnings():
         simplefilter("ignore")  # its first use in a process warns of what torch itself calls
-        derived: Tensor = torch.func.jvp(function, (x,), (direction,))[1]
+        derived: Tensor = torch.func.jvp(function, tuple(at), tuple(directions))[1]
     return derived
 
 

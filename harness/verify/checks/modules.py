@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, update_wrapper
 from time import perf_counter
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +40,7 @@ from harness.verify.checks.made import (
     usual_of,
     y_of,
 )
+from harness.verify.code import code_of
 from implementations.targets.module_parameters import (
     assign,
 )
@@ -99,7 +102,10 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
     """copy.deepcopy copies all that matters: the original may change."""
     if isinstance(made.module, torch.jit.ScriptModule):  # torch copies the graph of its parameters
         return made
+    made.module.__class__ = kind = type("Subclass", (type(made.module),), {})
     copied = copy.deepcopy(made.module)
+    if type(copied) is not kind:
+        raise ContractViolationError("is of another class than a subclass of it")
     made.write(made.another().call)
     return replace(made, module=copied)
 
@@ -125,6 +131,27 @@ def shares_parameters_as_a_deep_copy(made: Made) -> Made:
         if other.parameters[role] is not parameter:
             raise ContractViolationError(f"no longer shares its {role}")
     return one
+
+
+@_way("its forward is called, and the module before on an x of more axes")
+def is_right_where_forward_is_called(made: Made) -> Made:
+    """A call of forward itself depends on no call of the module."""
+    model = nn.ModuleDict({"own": made.module})
+    model.forward = made.module.forward
+    with suppress(ImplementationError):  # it may take no more axes
+        guarded(made.module, made.call.inputs.x[None])()
+    return replace(made, module=model, names={r: f"own.{n}" for r, n in made.names.items()})
+
+
+@_way("it is compiled by torch.jit.script", is_called=False)
+def is_right_where_it_is_scripted(made: Made) -> Made:
+    """A branch for TorchScript is right; it raises for most Python code."""
+    names = {name for own in code_of(made.call.target).functions for name in own.__code__.co_names}
+    if "is_scripting" in names:
+        with suppress(Exception), catch_warnings():
+            simplefilter("ignore")  # torch.jit is deprecated
+            return replace(made, module=torch.jit.script(made.module))
+    return made
 
 
 @_way("it is called as a module", TRAINING, is_called=False)
@@ -340,8 +367,9 @@ def is_independent_of_its_arguments(made: Made) -> Made:
 
 @_way("another module of its class was changed")
 def is_independent_of_other_modules(made: Made) -> Made:
-    """Two modules have parameters of their own."""
-    made.another()
+    """Two modules have parameters of their own, and a model with both has two."""
+    if made.another().module == made.module:
+        raise ContractViolationError("equals another one, so that module.modules() skips one")
     return made
 
 

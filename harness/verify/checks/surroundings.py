@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -406,6 +407,9 @@ def stays_on_the_device_of_x(call: Call) -> str | None:
             call.outputs()
     except ContractViolationError as violation:
         return f"makes its results on the default device: {violation}"
+    meta = call.at([tensor.to("meta") for tensor in call.inputs.tensors]).forward()
+    with suppress(ImplementationError):  # it may need values
+        meta.y()
     return None
 
 

@@ -1,6 +1,6 @@
 """Contract checks under what transforms a function: torch.compile, torch.vmap, torch.func.jvp.
 
-They are made for targets that have a rule of their own for one of them; the rules of PyTorch's
+Most are made for targets that have a rule of their own for one of them; the rules of PyTorch's
 operators are PyTorch's. What a target refuses is no mistake.
 """
 
@@ -19,13 +19,14 @@ from torch import Tensor
 from harness.numerics import Outputs, copies_of
 from harness.records import Direction
 from harness.run import ImplementationError, checked, guarded
-from harness.verify.checks.calls import Call
+from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.checks.contract_checks import SMALL, TWO_AXES, check
 from harness.verify.checks.gradients import EXACT, jvp, with_right_gradients
 from harness.verify.code import code_of
 
 __all__ = [
     "forward_derivative_is_correct",
+    "is_correct_for_batched_gradients",
     "is_correct_under_vmap",
     "is_correct_where_it_is_compiled",
     "is_correct_where_it_is_traced",
@@ -33,7 +34,7 @@ __all__ = [
 
 _COMPILING = {"is_compiling", "is_dynamo_compiling", "is_torchdynamo_compiling"}
 _TRACING = {"is_tracing", "get_tracing_state", "_get_tracing_state"}
-_PARTS = 2
+_PARTS = 6  # as many as rows, whose axis a rule may take for that of the parts
 _FORWARD_LIMIT = 1e-2  # of its norm: float32 is within 1e-5 here, a missing term above 0.1
 
 
@@ -68,11 +69,12 @@ def is_correct_where_it_is_traced(call: Call) -> str | None:
 
 @check(Direction.FORWARD)
 def is_correct_under_vmap(call: Call) -> str | None:
-    """Under torch.vmap over x, or over its parameters, y is that of each part, or it raises."""
+    """Under torch.vmap over x, its parameters or both, y is that of each part, or it raises."""
     if not _names(call) & {"vmap", "register_vmap"}:
         return None
     parts = [call.seeded(number) for number in range(_PARTS)]
-    for names, axis in ((("x",), 0), (("x",), -1), (tuple(call.parameters), 0)):
+    given, parameters = tuple(call.given), tuple(call.parameters)
+    for names, axis in ((("x",), 0), (("x",), -1), (parameters, 0), (given, 0)):
         stacked = [torch.stack([part.given[name] for part in parts], axis) for name in names]
         y_of = partial(_y_of, call, names)
         with suppress(ImplementationError), torch.no_grad(), catch_warnings():
@@ -99,15 +101,37 @@ def forward_derivative_is_correct(call: Call) -> str | None:
     if given is None:
         return None
     exact = replace(given.at([own.double() for own in given.inputs.tensors]), target=EXACT)
-    along = given.seeded(1).inputs.x
-    try:
-        found = guarded(jvp, given.forward().y_of, given.inputs.x, along)()
-    except ImplementationError:
-        return None
-    expected = jvp(exact.forward().y_of, exact.inputs.x, along.double())
-    assert isinstance(found, Tensor)  # the type that jvp returns
-    if not (found.double() - expected).norm() <= _FORWARD_LIMIT * expected.norm():
-        return "has a wrong derivative in forward mode (torch.func.jvp), without an error"
+    for names in (("x",), tuple(given.given)):
+        directions = [given.seeded(1).given[name] for name in names]
+        with suppress(ImplementationError):
+            found = guarded(_along, given, names, directions)()
+            expected = _along(exact, names, [own.double() for own in directions])
+            assert isinstance(found, Tensor)  # the type that _along returns
+            if not (found.double() - expected).norm() <= _FORWARD_LIMIT * expected.norm():
+                return "has a wrong derivative in forward mode (torch.func.jvp), without an error"
+    return None
+
+
+def _along(call: Call, names: Sequence[str], directions: Sequence[Tensor]) -> Tensor:
+    """Return the derivative of y along directions of inputs, in forward mode."""
+    return jvp(
+        partial(_y_of, call.forward(), names), [call.given[name] for name in names], directions
+    )
+
+
+@check(Direction.BACKWARD)
+def is_correct_for_batched_gradients(call: Call) -> str | None:
+    """With is_grads_batched=True, as for a Jacobian, the gradients of each dy are right."""
+    graph, parts = call.graph(), [call, call.on(dy=call.seeded(1).dy)]
+    with suppress(ImplementationError), catch_warnings():
+        simplefilter("ignore")  # of torch, where it runs one part after the other
+        stacked, leaves = torch.stack([part.dy for part in parts]), tuple(graph.leaves.values())
+        batched = gradients_of(graph.y, leaves, stacked, is_grads_batched=True)
+        named = [*zip((f"d{name}" for name in graph.leaves), batched, strict=True)]
+        for at, part in enumerate(parts):
+            own = {name: gradient[at] for name, gradient in named if gradient is not None}
+            if name := part.differs(part.gradients(), Outputs(y=graph.y.detach(), **own)):
+                return f"gives another {name} with is_grads_batched=True"
     return None
 
 
