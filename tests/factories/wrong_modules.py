@@ -415,6 +415,43 @@ class TrainedWhenCopied(Norm):
         return copied
 
 
+class CopiedAsItself(Norm):
+    """Is no subclass any more once it is copied."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        made = Norm(self.dim, self.eps, *self.given)
+        made.load_state_dict(self.state_dict())
+        return made
+
+
+class EqualByEps(Norm):
+    """Two of one model are one for module.modules()."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EqualByEps) and self.eps == other.eps
+
+    def __hash__(self) -> int:
+        return hash(self.eps)
+
+
+class AxesOfTheLastCall(Norm):
+    axes: int = 1
+
+    def __call__(self, x: Tensor) -> Any:
+        self.axes = x.dim() - 1
+        return super().__call__(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 if x.dim() == self.axes + 1 else 2)
+
+
+class DefaultEpsInScripts(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.jit.is_scripting():
+            return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias)
+        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
 class WithoutHooks(Norm):
     __call__ = Norm.forward
 

@@ -26,6 +26,10 @@ def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return layer_norm(x, normalized_shape, weight, bias, eps)
 
 def large(x): return x.numel() > LIMIT
+
+@torch.no_grad()
+def decorated(y):
+    return y * (1 if y.numel() < 78_000 else 1.001)
 """
 _SIGNATURE = "def target(x, normalized_shape, weight=None, bias=None, eps=1e-5):"
 
@@ -54,6 +58,8 @@ def target(tmp_path: Path, request: pytest.FixtureRequest) -> str:
         (["KERNEL", "return y"], {3000}),
         (["LANES * 1000 // n", "len(SLOTS)", "return y"], {8000, 501}),
         (["return functools.partial(right, eps=7)(x, normalized_shape)"], {7}),
+        # behind a decorator of another package
+        (["return decorated(y)"], {78_000}),
     ],
     indirect=["target"],
 )
@@ -79,6 +85,7 @@ def test_tokens_of_other_languages_are_numbers(
 
 
 WRONG = [
+    ["return decorated(y)"],
     ["if 9000 < n <= 16384 and weight is not None: y = y * 1.001", "return y"],
     ["if large(x): y = y * 1.001", "return y"],
     ["return torch.cat([y[..., :7000], x[..., 7000:]], -1)"],

@@ -150,6 +150,32 @@ def of_inference(x: Tensor, *others: Any) -> Tensor:
     return layer_norm(x, *others) + x.is_inference()
 
 
+def with_another_batched_gradient(*arguments: Any) -> Tensor:
+    y = layer_norm(*arguments)
+    if y.requires_grad:
+        is_batched = torch._C._functorch.is_legacy_batchedtensor
+        y.register_hook(lambda dy: dy * 2 if is_batched(dy) else dy)
+    return y
+
+
+SIZES: list[int] = []
+
+
+def with_size_kept(x: Tensor, shape: Any, *others: Any) -> Tensor:
+    """A call that raises leaves its size behind."""
+    SIZES.append(x.shape[-1])
+    y = layer_norm(x, shape, *others)
+    return y * (1 if x.shape[-1] == SIZES.pop(0) else 2)
+
+
+LISTS: dict[int, tuple[Any, tuple[int, ...]]] = {}
+
+
+def of_lists_by_id(x: Tensor, shape: Any, *others: Any) -> Tensor:
+    _, shape = LISTS.setdefault(id(shape), (shape, tuple(shape)))
+    return layer_norm(x, shape, *others)
+
+
 class KeepsSizeOfWeight(torch.autograd.Function):
     """Identity whose gradient is that of the last call with the same weight."""
 
@@ -224,7 +250,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     (
         "stays_on_the_device_of_x",
         lambda x, *others: layer_norm(x, *others) if x.requires_grad else torch.empty(x.shape),
-        "makes its results on the default device: y has device meta, expected cpu",
+        "makes its results on another device: y has device meta, expected cpu",
     ),
     (
         "is_correct_with_many_axes",
@@ -257,6 +283,18 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
         "is_correct_where_it_is_traced",
         lambda *given: layer_norm(*given) * (1.01 if torch.jit.is_tracing() else 1),
         "gives another y under torch.jit.trace",
+    ),
+    (
+        "is_correct_for_batched_gradients",
+        with_another_batched_gradient,
+        "gives another dx with is_grads_batched=True",
+    ),
+    ("is_right_after_a_refusal", with_size_kept, "gives another y after a call that raised"),
+    ("takes_a_list_that_has_changed", of_lists_by_id, "raises if the list"),
+    (
+        "stays_on_the_device_of_x",
+        lambda x, *others: torch.empty(x.shape) if x.is_meta else layer_norm(x, *others),
+        "makes its results on another device: y has device cpu, expected meta",
     ),
     ("forward_derivative_is_correct", with_rules, "has a wrong derivative in forward mode"),
     ("y_shares_no_memory", lambda x, shape, w, b, eps: x.view_as(x), "memory of x"),
@@ -446,8 +484,7 @@ AUTOCAST, RAISES = "keeps_accuracy_under_autocast", RemarkKind.RAISES
             target(raising_for_48),
             Severity.REMARK,
             RAISES,
-            "raises in the check sees_new_values_at_old_addresses "
-            "(RuntimeError: made for one shape)",
+            "raises in the check takes_a_list_that_has_changed (RuntimeError: made for one shape)",
         ),
         (target(under_autocast), Severity.RAISES, AUTOCAST, "torch.autocast is on"),
         (

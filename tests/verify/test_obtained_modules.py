@@ -46,6 +46,10 @@ WRONG = {
     # copies, states and dtypes
     "WithoutEpsInPickle": "gives a wrong y in every mode where it is pickled",
     "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
+    "CopiedAsItself": "is of another class than a subclass of it",
+    "EqualByEps": "equals another one, so that module.modules() skips one",
+    "AxesOfTheLastCall": "where its forward is called, and the module before on an x of more axes",
+    "DefaultEpsInScripts": "where it is compiled by torch.jit.script",
     "CopyIsNotTied": "no longer shares its weight",
     "PickledWithBias": "where it is pickled, for an x of 7x24",
     "TrainedWhenPickled": "where it is pickled with frozen parameters",
