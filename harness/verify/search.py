@@ -45,7 +45,7 @@ _OFTEN = (
 _USUAL_SIZE = 33
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_PATHS = 4  # in addition to the settings of a contract check
-_MOST_SHAPES, _MOST_CHECKED = 3, 300_000  # elements; a contract check makes up to 100 calls
+_MOST_SHAPES = 3
 _OVERHEAD = 5_000  # elements that are judged in the time that a case takes beside its elements
 _PER_CALL = 50_000  # elements that are called, but not judged, in the time of a small call
 _CATCHES = "a constant in the target's source"
@@ -86,6 +86,8 @@ class Effort:
     """In all cases together, each with the time of its own that counts as elements, too."""
     most_elements: int
     """Of one case."""
+    checked: int
+    """Of one call of a contract check, which makes up to 100."""
     calls: int
     """That only show whether a decision turns."""
     rounds: int = 4
@@ -94,9 +96,13 @@ class Effort:
 
 _EFFORTS = {
     # a second or two; 2^20 elements are a usual limit
-    QUICKEST: Effort(rows=6, elements=3_500_000, most_elements=1_200_000, calls=600),
+    QUICKEST: Effort(
+        rows=6, elements=3_500_000, most_elements=1_200_000, checked=300_000, calls=600
+    ),
     # fifteen seconds for one dtype
-    QUICKEST + 1: Effort(rows=40, elements=25_000_000, most_elements=9_000_000, calls=3_000),
+    QUICKEST + 1: Effort(
+        rows=40, elements=25_000_000, most_elements=9_000_000, checked=1_200_000, calls=3_000
+    ),
 }
 
 
@@ -314,7 +320,7 @@ class Search:
             (decision, outcome): case
             for decision in self.decisions.all.values()
             for outcome, case in decision.smallest.items()
-            if prod(case.shape) <= _MOST_CHECKED
+            if prod(case.shape) <= self.effort.checked
         }
         for case in cases:
             for pair in self._decided(case) if case.hidden >= LEAST_HIDDEN else ():
@@ -370,13 +376,13 @@ class Search:
         for changes in (open_now, self.turning):
             sizes = {(axis, int(value)) for axis, value in changes if axis in _SIZES and value > 0}
             shapes = (_shape_of(axis, size) for axis, size in sizes)
-            found += sorted((own for own in shapes if prod(own) <= _MOST_CHECKED), key=prod)
+            found += sorted((own for own in shapes if prod(own) <= self.effort.checked), key=prod)
         return [*dict.fromkeys(found)][:_MOST_SHAPES]
 
     @property
     def shapes_of_constants(self) -> list[tuple[int, int]]:
         """Shapes whose N is above a constant."""
-        return [(2, size) for size in self.sizes[1::2] if 2 * size <= _MOST_CHECKED]
+        return [(2, size) for size in self.sizes[1::2] if 2 * size <= self.effort.checked]
 
     @property
     def sizes(self) -> list[int]:
