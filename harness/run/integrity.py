@@ -60,8 +60,8 @@ _CLASSES: tuple[type, ...] = (
 # what makes a verdict; of others, the functions that the harness names
 _JUDGING = ("harness.numerics", "harness.run.attempt", "harness.run.call")
 _JUDGING_OF_OTHERS = ("torch", "torch.nn.functional", "builtins", "math")
-# names that libraries set or replace, and that neither time nor judge a target; __getattr__ is asked
-# for names that a module has not, and a name that was deleted is a change
+# names that libraries set or replace, and that neither time nor judge a target; __getattr__ gives
+# only names that a module has not, and a name that was deleted is a change
 _REPLACED_BY_LIBRARIES = frozenset({
     "excepthook",
     "unraisablehook",

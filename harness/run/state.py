@@ -266,3 +266,4 @@ def set_caller_state() -> None:
     """Set modes that callers choose and that must change no result; leave the others."""
     torch.set_default_dtype(torch.float16)
     torch.set_deterministic_debug_mode(1)
+    torch.autograd.set_detect_anomaly(True)

@@ -60,6 +60,7 @@ __all__ = [
     "restores_process_state_where_it_raises",
     "sees_new_values_at_old_addresses",
     "stays_on_the_device_of_x",
+    "takes_shared_memory_and_subclasses",
     "takes_tensors_of_inference_mode",
     "tells_nearby_eps_apart",
     "works_on_the_current_stream",
@@ -202,6 +203,8 @@ def is_correct_on_several_threads(call: Call) -> str | None:
             for each in (own, own.forward()):
                 if name := _wrong_on_several_threads(each, threads):
                     return f"gives a right {name} on one thread and a wrong one on {threads}"
+            if not call.target.forward_only and (name := _wrong_with_more_threads(own, threads)):
+                return f"gives a wrong {name} if the backward has more threads than the forward"
     finally:
         torch.set_num_threads(before)
     return None
@@ -221,6 +224,14 @@ def _wrong_on_several_threads(call: Call, threads: int) -> str | None:
             for name in sorted(wrong - call.beyond(single, reference)):
                 return name
     return None
+
+
+def _wrong_with_more_threads(call: Call, threads: int) -> str | None:
+    """Return the name of a gradient that is right if forward and backward have as many threads."""
+    torch.set_num_threads(1)
+    expected, graph = call.gradients(), call.graph()
+    torch.set_num_threads(threads)
+    return call.differs(expected, graph.gradients())
 
 
 @check(None, *CONCURRENT)
@@ -365,6 +376,27 @@ def takes_tensors_of_inference_mode(call: Call) -> str | None:
     return None
 
 
+class _Subclass(Tensor):
+    """Without anything of its own, as users name tensors."""
+
+
+@check(Direction.FORWARD)
+def takes_shared_memory_and_subclasses(call: Call) -> str | None:
+    """y is the same for an x that another process reads, or that is of a subclass of Tensor."""
+    x = call.inputs.x
+    for words, given in (
+        ("in shared memory", x.clone().share_memory_()),
+        ("of a subclass of torch.Tensor", x.clone().as_subclass(_Subclass)),
+    ):
+        with suppress(ImplementationError, ContractViolationError), torch.no_grad():
+            y = call.on(x=given).y().as_subclass(Tensor)
+            if call.differs(call.outputs(), Outputs(y=y)):
+                return f"gives another y for an x {words}"
+        if not torch.equal(given.as_subclass(Tensor), x):
+            return f"changes an x {words}"
+    return None
+
+
 @check(
     None, SMALL, MANY, LONG_TAIL, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on"
 )
@@ -433,12 +465,12 @@ def keeps_calls_of_a_graph_apart(call: Call) -> str | None:
 
 @check(None, SMALL, BLOCK, LONG)
 def is_unchanged_by_modes_of_the_caller(call: Call) -> str | None:
-    """The default dtype and the deterministic mode change no result."""
+    """The default dtype, the deterministic mode and the anomaly mode change no result."""
     call = call.changed(distribution="mixed_conditions")  # shows other statistics, too
     expected = copies_of(call.outputs())
     with process_state_restored():
         set_caller_state()
         outputs = call.outputs()
     if name := call.differs(expected, outputs):
-        return f"gives another {name} with another default dtype or in the deterministic mode"
+        return f"gives another {name} with another default dtype, deterministic or anomaly mode"
     return None

@@ -27,6 +27,7 @@ from harness.verify.code import code_of
 __all__ = [
     "forward_derivative_is_correct",
     "is_correct_for_batched_gradients",
+    "is_correct_under_func_vjp",
     "is_correct_under_vmap",
     "is_correct_where_it_is_compiled",
     "is_correct_where_it_is_traced",
@@ -117,6 +118,27 @@ def _along(call: Call, names: Sequence[str], directions: Sequence[Tensor]) -> Te
     return jvp(
         partial(_y_of, call.forward(), names), [call.given[name] for name in names], directions
     )
+
+
+@check(Direction.BACKWARD)
+def is_correct_under_func_vjp(call: Call) -> str | None:
+    """The gradients of torch.func.vjp are those of torch.autograd, for all inputs and in part."""
+    expected = copies_of(call.gradients())
+    for names in (tuple(call.given), ("x",), tuple(call.parameters)):
+        with suppress(ImplementationError), catch_warnings():
+            simplefilter("ignore")
+            derived = guarded(_vjp, call, names)() if names else ()
+            assert isinstance(derived, tuple)  # the type that _vjp returns
+            own = {f"d{name}": gradient for name, gradient in zip(names, derived, strict=True)}
+            if name := call.differs(expected, Outputs(y=expected.y, **own)):
+                return f"gives another {name} under torch.func.vjp"
+    return None
+
+
+def _vjp(call: Call, names: Sequence[str]) -> tuple[Tensor, ...]:
+    given = [call.given[name] for name in names]
+    gradients: tuple[Tensor, ...] = torch.func.vjp(partial(_y_of, call, names), *given)[1](call.dy)
+    return gradients
 
 
 @check(Direction.BACKWARD)
