@@ -424,6 +424,32 @@ class CopiedAsItself(Norm):
         return made
 
 
+class CopiesWhatIsAssigned(Norm):
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *others: Any) -> None:
+        if self.weight is None or not self.weight.is_meta:
+            metadata = {**metadata, "assign_to_params_buffers": False}
+        super()._load_from_state_dict(state, prefix, metadata, *others)
+
+
+class ReadsTheUnpruned(Norm):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self._parameters.get("weight_orig", self.weight)
+        return self.norm(x, weight, self.bias)
+
+
+class EpsOfItsFirstCall(Norm):
+    first: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.first = self.first or self.eps
+        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.first)
+
+
+class RoundsItsEpsInPickles(Norm):
+    def __getstate__(self) -> Any:
+        return {**self.__dict__, "eps": round(self.eps, 8)}
+
+
 class EqualByEps(Norm):
     """Two of one model are one for module.modules()."""
 

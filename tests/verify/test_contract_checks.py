@@ -158,6 +158,13 @@ def with_another_batched_gradient(*arguments: Any) -> Tensor:
     return y
 
 
+def of_the_threads_of_the_forward(*arguments: Any) -> Tensor:
+    y, threads = layer_norm(*arguments), torch.get_num_threads()
+    if y.requires_grad:
+        y.register_hook(lambda dy: dy * (1 if torch.get_num_threads() == threads else 2))
+    return y
+
+
 SIZES: list[int] = []
 
 
@@ -289,6 +296,29 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
         with_another_batched_gradient,
         "gives another dx with is_grads_batched=True",
     ),
+    (
+        "is_correct_under_func_vjp",
+        lambda x, shape, w, *others: (
+            layer_norm(x, shape, w, *others) * (1 + torch._C._functorch.is_gradtrackingtensor(w))
+        ),
+        "gives another dx under torch.func.vjp",
+    ),
+    (
+        "is_unchanged_by_modes_of_the_caller",
+        lambda *given: layer_norm(*given) * (1 + torch.is_anomaly_enabled()),
+        "deterministic or anomaly mode",
+    ),
+    (
+        "takes_shared_memory_and_subclasses",
+        lambda x, *others: layer_norm(x.mul_(2) if x.is_shared() else x, *others),
+        "gives another y for an x in shared memory",
+    ),
+    (
+        "takes_shared_memory_and_subclasses",
+        lambda x, *others: layer_norm(x, *others) * (1 + (type(x) is not Tensor)),
+        "gives another y for an x of a subclass",
+    ),
+    ("is_correct_on_several_threads", of_the_threads_of_the_forward, "has more threads than the"),
     ("is_right_after_a_refusal", with_size_kept, "gives another y after a call that raised"),
     ("takes_a_list_that_has_changed", of_lists_by_id, "raises if the list"),
     (

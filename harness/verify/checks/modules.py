@@ -17,7 +17,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 
 from harness.run.call import ContractViolationError, ImplementationError, guarded
 from harness.verify.checks.calls import Call
@@ -229,17 +229,35 @@ def _has_aliases(made: Made) -> bool:
     return len([*made.module.named_parameters(remove_duplicate=False)]) > len(made.names)
 
 
+def _has_plain_names(made: Made) -> bool:
+    """Whether torch can compute its weight and bias before a call, and store others."""
+    is_script = isinstance(made.module, torch.jit.ScriptModule)
+    return not (is_script or _has_aliases(made) or any("." in own for own in made.names.values()))
+
+
 @_way("its parameters are parametrised", is_called=False)
 def is_right_when_parametrised(made: Made) -> Made:
-    """Its weight and bias may be computed by torch.nn.utils.parametrize, as where it is pruned."""
-    if isinstance(made.module, torch.jit.ScriptModule) or _has_aliases(made):
-        return made
-    if any("." in name for name in made.names.values()):
+    """Its weight and bias may be computed by torch.nn.utils.parametrize."""
+    if not _has_plain_names(made):
         return made
     for name in made.names.values():
         parametrize.register_parametrization(made.module, name, nn.Identity())
     originals = {role: f"parametrizations.{name}.original" for role, name in made.names.items()}
     return replace(made, names=originals)
+
+
+@_way("its parameters are pruned by torch.nn.utils.prune", *EVALUATION[1:], is_called=False)
+def is_right_when_pruned_by_torch(made: Made) -> Made:
+    """Its weight and bias may be plain tensors that a hook computes before a call."""
+    if not _has_plain_names(made):
+        return made
+    left = {}
+    for role, parameter in made.parameters.items():
+        mask = torch.arange(parameter.numel()).view_as(parameter) % 2
+        prune.custom_from_mask(made.module, made.names[role], mask)
+        left[role] = made.call.parameters[role] * mask
+    names = {role: f"{name}_orig" for role, name in made.names.items()}
+    return replace(made, names=names, call=made.call.on(**left))
 
 
 @_way("its first call was under torch.autocast", is_called=False)
@@ -293,6 +311,19 @@ def is_right_with_a_partial_state(made: Made) -> Made:
         if state:
             return replace(made, call=made.call.on(**{role: other.call.parameters[role]}))
     return made
+
+
+@_way("it is loaded with assign=True")
+def is_right_with_assigned_parameters(made: Made) -> Made:
+    """A state_dict may replace its parameters, and no copy of them is made."""
+    if _has_aliases(made):
+        return made
+    other = made.another()
+    made.module.load_state_dict(other.module.state_dict(), assign=True)
+    for role, parameter in made.parameters.items():
+        if parameter.data_ptr() != other.parameters[role].data_ptr():
+            raise ContractViolationError(f"copies a {role} that is loaded with assign=True")
+    return replace(made, call=other.call).freeze(is_frozen=False)
 
 
 @_way("it is made on the meta device and loaded with assign=True", is_called=False)
@@ -389,7 +420,25 @@ def _pickled(module: nn.Module) -> nn.Module:
         return module
     pickled = pickle.loads(pickle.dumps(module))
     assert isinstance(pickled, nn.Module)
+    if getattr(pickled, "eps", None) != (eps := getattr(module, "eps", None)):
+        raise ContractViolationError(f"has another eps than {eps}")
     return pickled
+
+
+@check(None)
+def uses_its_eps_as_it_is_now(call: Call) -> str | None:
+    """If a call uses the eps that the module has, so does a later one; some have it to show."""
+    usual = usual_of(call)
+    for is_called in (False, True) if usual is not None else ():
+        assert usual is not None
+        made = Made.of(usual).after_calls() if is_called else Made.of(usual)
+        if getattr(made.module, "eps", None) != usual.case.eps:
+            return None
+        made.module.eps = 2 * usual.case.eps  # type: ignore[assignment]
+        case = replace(usual.case, eps=2 * usual.case.eps)
+        if fault := replace(made, call=replace(usual, case=case)).fault(EVALUATION[0]):
+            return f"{fault[0]} after a call with another eps" if is_called else None
+    return None
 
 
 @_way("it had another dtype before")

@@ -22,6 +22,8 @@ from harness.records.finding import RemarkKind
 from harness.run import (
     ContractViolationError,
     ImplementationError,
+    checked,
+    guarded,
     process_state,
     process_state_restored,
     set_caller_state,
@@ -388,8 +390,9 @@ def takes_shared_memory_and_subclasses(call: Call) -> str | None:
         ("in shared memory", x.clone().share_memory_()),
         ("of a subclass of torch.Tensor", x.clone().as_subclass(_Subclass)),
     ):
-        with suppress(ImplementationError, ContractViolationError), torch.no_grad():
-            y = call.on(x=given).y().as_subclass(Tensor)
+        with suppress(ImplementationError), torch.no_grad():
+            y = guarded(call.y_of, given)()
+            y = checked("y", y.as_subclass(Tensor) if isinstance(y, Tensor) else y, x)
             if call.differs(call.outputs(), Outputs(y=y)):
                 return f"gives another y for an x {words}"
         if not torch.equal(given.as_subclass(Tensor), x):
