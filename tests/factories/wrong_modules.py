@@ -437,14 +437,6 @@ class ReadsTheUnpruned(Norm):
         return self.norm(x, weight, self.bias)
 
 
-class EpsOfItsFirstCall(Norm):
-    first: Any = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.first = self.first or self.eps
-        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.first)
-
-
 class RoundsItsEpsInPickles(Norm):
     def __getstate__(self) -> Any:
         return {**self.__dict__, "eps": round(self.eps, 8)}

@@ -49,7 +49,6 @@ WRONG = {
     "CopiedAsItself": "is of another class than a subclass of it",
     "CopiesWhatIsAssigned": "copies a weight that is loaded with assign=True",
     "ReadsTheUnpruned": "where its parameters are pruned by torch.nn.utils.prune",
-    "EpsOfItsFirstCall": "gives a wrong y after a call with another eps",
     "RoundsItsEpsInPickles": "has another eps than",
     "EqualByEps": "equals another one, so that module.modules() skips one",
     "AxesOfTheLastCall": "where its forward is called, and the module before on an x of more axes",

@@ -425,22 +425,6 @@ def _pickled(module: nn.Module) -> nn.Module:
     return pickled
 
 
-@check(None)
-def uses_its_eps_as_it_is_now(call: Call) -> str | None:
-    """If a call uses the eps that the module has, so does a later one; some have it to show."""
-    usual = usual_of(call)
-    for is_called in (False, True) if usual is not None else ():
-        assert usual is not None
-        made = Made.of(usual).after_calls() if is_called else Made.of(usual)
-        if getattr(made.module, "eps", None) != usual.case.eps:
-            return None
-        made.module.eps = 2 * usual.case.eps  # type: ignore[assignment]
-        case = replace(usual.case, eps=2 * usual.case.eps)
-        if fault := replace(made, call=replace(usual, case=case)).fault(EVALUATION[0]):
-            return f"{fault[0]} after a call with another eps" if is_called else None
-    return None
-
-
 @_way("it had another dtype before")
 def is_right_after_another_dtype(made: Made) -> Made:
     """.to(dtype) leaves nothing behind in the first dtype."""
