@@ -246,12 +246,12 @@ def is_right_when_parametrised(made: Made) -> Made:
     return replace(made, names=originals)
 
 
-@_way("its parameters are pruned by torch.nn.utils.prune", *EVALUATION[1:], is_called=False)
+@_way("its parameters are pruned by torch.nn.utils.prune", EVALUATION[0], is_called=False)
 def is_right_when_pruned_by_torch(made: Made) -> Made:
     """Its weight and bias may be plain tensors that a hook computes before a call."""
     if not _has_plain_names(made):
         return made
-    left = {}
+    left, made = {}, made.freeze()
     for role, parameter in made.parameters.items():
         mask = torch.arange(parameter.numel()).view_as(parameter) % 2
         prune.custom_from_mask(made.module, made.names[role], mask)
@@ -420,8 +420,8 @@ def _pickled(module: nn.Module) -> nn.Module:
         return module
     pickled = pickle.loads(pickle.dumps(module))
     assert isinstance(pickled, nn.Module)
-    if getattr(pickled, "eps", None) != (eps := getattr(module, "eps", None)):
-        raise ContractViolationError(f"has another eps than {eps}")
+    if getattr(pickled, "eps", None) != getattr(module, "eps", None):
+        raise ContractViolationError("has another eps where it is pickled")
     return pickled
 
 
