@@ -56,10 +56,10 @@ def weight_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
     return replace(rows, weight=with_value(rows.weight, kept.to(rows.weight.dtype))).y
 
 
-@with_fields(is_of_eps=True)
-def eps_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
+def eps_of_the_first_call(eps: float, memory: Memory) -> float:
     """Adds the eps of the first call instead of the given eps."""
-    return replace(rows, eps=memory.setdefault("eps", rows.eps)).y
+    first: float = memory.setdefault("eps", eps)
+    return first
 
 
 def hidden_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:

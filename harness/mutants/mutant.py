@@ -20,6 +20,7 @@ from harness.mutants.arguments import (
     LayerNormCall,
     Rows,
     function_of,
+    passed_on,
     with_gradient,
     with_gradients,
 )
@@ -88,9 +89,10 @@ _FORMS: dict[str, Callable[[Callable[..., Any], LayerNormCall], Tensor]] = {
     "Rows": lambda wrong, call: call.by_rows(wrong),
     "Terms": lambda wrong, call: call.by_rows(lambda rows: with_gradients(rows, wrong)),
     "Tensor": lambda wrong, call: with_gradient(call.y, wrong),
+    "float": lambda wrong, call: replace(call, eps=wrong(call.eps)).y,
 }
 """What a function with one mistake returns, by the type of its first parameter: y of a call or of
-its rows; or, with a right y, gradients by their terms, or an altered dy."""
+its rows; or, with a right y, gradients by their terms, or an altered dy; or another eps."""
 
 
 def with_fields(**fields: Any) -> Callable[[F], F]:
@@ -119,7 +121,7 @@ def mutant_of(wrong: Callable[..., Any]) -> Mutant:
         mistake=mistake[:1].lower() + mistake[1:],
         function=function,
         keeps_state=bool(kept),
-        **_FIELDS.get(wrong, {}),
+        **{"is_of_eps": kind == "float", **_FIELDS.get(wrong, {})},
     )
 
 
@@ -154,29 +156,13 @@ def with_trigger(base: LayerNormFunction, trigger: Sequence[CallCondition]) -> L
         if not right.requires_grad:
             return right
 
-        def is_wrong(dy: Tensor) -> bool:
+        def chosen(dy: Tensor) -> list[Tensor | None]:
             facts = CallFacts(call, dy)
-            return all(part.holds(facts) for part in on_dy)
+            return [None, dy] if all(part.holds(facts) for part in on_dy) else [dy, None]
 
-        chosen: Tensor = _ChosenByDy.apply(right, call.by(base), is_wrong)  # type: ignore[no-untyped-call]
-        return chosen
+        return passed_on(right, chosen, right, call.by(base))
 
     return function_of(y_of)
-
-
-class _ChosenByDy(torch.autograd.Function):
-    """Returns the right y, and passes dy to the graph of the right or of the wrong one."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, right: Tensor, wrong: Tensor, is_wrong: Callable[[Tensor], bool]
-    ) -> Tensor:
-        ctx.is_wrong = is_wrong
-        return right.view_as(right)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        return (None, dy, None) if ctx.is_wrong(dy) else (dy, None, None)
 
 
 # --- parts of mistakes ---------------------------------------------------------------------------
