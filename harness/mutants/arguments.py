@@ -182,10 +182,6 @@ class Terms:
     eps: float
 
     @property
-    def hidden(self) -> int:
-        return self.dy.shape[1]
-
-    @property
     def deviation(self) -> Tensor:
         return self.x - self.mean
 
@@ -249,7 +245,8 @@ class _ByRule(torch.autograd.Function):
         ctx.rule, ctx.eps, ctx.kept = rule, eps, None if is_guarded else tensors
         if is_guarded:
             ctx.save_for_backward(*tensors)
-        return Rows(*tensors, eps).y
+        x, weight, bias = tensors
+        return Rows(x, weight, bias, eps).y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:

@@ -58,13 +58,13 @@ def dx_without_projection(terms: Terms) -> Gradients:
 
 def dx_with_unbiased_projection(terms: Terms) -> Gradients:
     """Divides the sum of dy * weight * xhat in dx by N-1 instead of N."""
-    mean_g_xhat = (terms.g * terms.xhat).sum(-1, keepdim=True) / (terms.hidden - 1)
+    mean_g_xhat = (terms.g * terms.xhat).sum(-1, keepdim=True) / (terms.x.shape[1] - 1)
     return terms.with_dx(terms.g - terms.mean_g - terms.xhat * mean_g_xhat)
 
 
 def dx_with_unbiased_rstd(terms: Terms) -> Gradients:
     """Divides the variance by N-1 instead of N in the backward."""
-    variance = terms.deviation.square().sum(-1, keepdim=True) / (terms.hidden - 1)
+    variance = terms.deviation.square().sum(-1, keepdim=True) / (terms.x.shape[1] - 1)
     rstd = torch.rsqrt(variance + terms.eps)
     return replace(terms.right, dx=terms.right.dx / terms.rstd * rstd)
 

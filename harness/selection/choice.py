@@ -38,7 +38,6 @@ from harness.selection.ranking import (
     Candidate,
     Ranked,
     Times,
-    cost_of,
     geometric_mean,
     has_valid_time,
     rank,
@@ -180,14 +179,9 @@ def choose_for_scenario(
         any_condition = choose_for_scenario(scenario, groups, unlimited)
     evidence = evidence_for(scenario, groups, requirements.max_condition)
     times = any_condition.times if any_condition else times_of(groups[scenario])
-    candidates = sorted(
-        _candidates(times, evidence, requirements),
-        key=lambda one: (cost_of(one), one.label),
-    )
     return Choice(
         scenario=scenario,
-        ranking=rank(candidates),
-        candidates=tuple(candidates),
+        ranking=rank(_candidates(times, evidence, requirements)),
         distributions=evidence.distributions,
         times=times,
         any_condition=any_condition,
@@ -219,9 +213,7 @@ def _candidates(
             cost=cost,
             widened_cost=widened(cost, record) if cost and record else None,
             disqualification=(
-                disqualification_of(
-                    evidence_of[name], attainable, requirements.max_error_ulp, accuracy
-                )
+                disqualification_of(evidence_of[name], attainable, requirements)
                 or (_unverified(missing) if missing else None)
                 or (time_disqualification(cost) if cost else _untimed(times.invalid.get(name)))
             ),
@@ -296,17 +288,17 @@ def combined(
         mode=name[1],
         cost=join([cost for cost, _ in timed]) if has_cost else None,
         widened_cost=join([widened_cost for _, widened_cost in timed]) if has_cost else None,
-        disqualification=_worst([reason for reason in reasons if reason]),
+        disqualification=_worst(reasons),
         evidence=_distinct(record for part, _ in parts if part for record in part.evidence),
         timed=tuple(record for part, _ in parts if part for record in part.timed),
         peak_bytes=max(peaks) if len(peaks) == len(parts) else None,
     )
 
 
-def _worst(reasons: Sequence[Disqualification]) -> Disqualification | None:
+def _worst(reasons: Sequence[Disqualification | None]) -> Disqualification | None:
     """Return the worst kind of some reasons, with the records of all reasons of this kind."""
     for kind in DisqualificationKind:
-        if same := [reason for reason in reasons if reason.kind is kind]:
+        if same := [reason for reason in reasons if reason and reason.kind is kind]:
             records = _distinct(record for reason in same for record in reason.records)
             missing = dict.fromkeys(name for reason in same for name in reason.missing)
             return Disqualification(kind=kind, records=records, missing=tuple(missing))
@@ -378,9 +370,8 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
             evidence[candidate_name(record)].append(record)
     attainable = attainable_by(record for own in evidence.values() for record in own)
     for index, one in enumerate(candidates if elsewhere else ()):
-        reasons = (disqualification_of(evidence[one.name], attainable), one.disqualification)
-        candidates[index] = replace(one, disqualification=_worst([*filter(None, reasons)]))
-    candidates.sort(key=cost_of)
+        reason = disqualification_of(evidence[one.name], attainable, Requirements())
+        candidates[index] = replace(one, disqualification=_worst([reason, one.disqualification]))
     ranking = rank(candidates)
     best = ranking.best
     fastest_in = 0
@@ -390,7 +381,7 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
         ends = [one.widened_cost.high for one in rivals if one.widened_cost]
         if own and own.widened_cost and all(own.widened_cost.low <= end for end in ends):
             fastest_in += 1
-    return OverallChoice(ranking=ranking, candidates=tuple(candidates), fastest_in=fastest_in)
+    return OverallChoice(ranking=ranking, fastest_in=fastest_in)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from harness.records import OUR_TIMER, Case, Direction, Estimate, Mode, Record, Status
-from harness.records.text import shape_text
+from harness.records.text import grouped, shape_text
 
 if TYPE_CHECKING:  # it imports pyarrow, which `--help` does not need
     from harness.store import Results
@@ -322,8 +322,7 @@ def attainable_by(
 def disqualification_of(
     own: Sequence[Record],
     attainable: Mapping[Point, bool],
-    max_error_ulp: float | None = None,
-    accuracy: Accuracy = Accuracy.RIGHT,
+    requirements: Requirements,
 ) -> Disqualification | None:
     """Return the worst reason that makes a candidate ineligible; None if it is eligible.
 
@@ -333,26 +332,22 @@ def disqualification_of(
     Args:
         own: records of the candidate.
         attainable: as :func:`attainable_by` returns it for all candidates.
-        max_error_ulp: largest allowed error of the worst output, scaled.
-        accuracy: which results are accepted.
+        requirements: which results are accepted, and how large their errors may be.
     """
-    of_status: dict[str, list[Record]] = {status: [] for status in Status}
-    for record in own:
-        of_status[record.status].append(record)
+    accepted, max_error_ulp = requirements.accuracy.accepted, requirements.max_error_ulp
     measured = [record for record in own if record.status.is_measured]
-    if any(of_status[status] for status in accuracy.accepted):
-        of_status[Status.OUT_OF_GUARANTEE] = [
-            record
-            for record in of_status[Status.OUT_OF_GUARANTEE]
-            if attainable.get(point_of(record.case))
-        ]
-    for status in Status:
-        if measured and not status.is_measured:
-            of_status[status] = [
-                record for record in of_status[status] if point_of(record.case) in attainable
-            ]
+    is_accepted_elsewhere = any(record.status in accepted for record in own)
+
+    def counts(record: Record) -> bool:
+        if record.status is Status.OUT_OF_GUARANTEE and is_accepted_elsewhere:
+            return attainable.get(point_of(record.case), False)
+        return record.status.is_measured or not measured or point_of(record.case) in attainable
+
+    of_status: dict[str, list[Record]] = {
+        **grouped((record.status, record) for record in own if counts(record))
+    }
     for kind in DisqualificationKind:
-        if (records := of_status.get(kind)) and kind.value not in accuracy.accepted:
+        if (records := of_status.get(kind)) and kind.value not in accepted:
             return Disqualification(kind=kind, records=tuple(records))
     unknown = tuple(record for record in measured if record.worst_ulp is None)
     if len(unknown) == len(measured):

@@ -15,7 +15,7 @@ widened by a fixed ratio.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp, inf, log
@@ -29,7 +29,6 @@ from harness.selection.evidence import (
     Disqualification,
     candidate_name,
     point_of,
-    time_disqualification,
 )
 
 # trade-off: how much time a smaller error or less memory may cost at most
@@ -40,6 +39,7 @@ _ROUNDED_ULP = 0.5  # correctly rounded: no error below it is better
 
 REFERENCE_NAME = "native"  # the reference of a record that does not name one
 NATIVE: CandidateName = (REFERENCE_NAME, Mode.EAGER)
+_ITSELF = Estimate(value=1.0, low=1.0, high=1.0)  # the ratio of the reference to itself
 # Differences between processes, either way. Measured: ratios of one function spread by up to 3 %
 # over processes where calls are short, and by 6 or 7 % where their data exceed the cache.
 SHORT_FLOOR = 1.03
@@ -110,7 +110,9 @@ class Ranking:
     """What decided the choice; None where there is none."""
     tied: tuple[tuple[Candidate, Decider], ...] = ()
     """Candidates whose intervals overlap the interval of the fastest, and why each lost."""
-    eligible: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...]
+    """The fastest first; those without a time are last."""
+    eligible: tuple[Candidate, ...]
     """The fastest first."""
 
 
@@ -119,8 +121,10 @@ class Ranked:
     """A choice among candidates."""
 
     ranking: Ranking
-    candidates: tuple[Candidate, ...]
-    """The fastest first; those without a time are last."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return self.ranking.candidates
 
     @property
     def best(self) -> Candidate | None:
@@ -131,22 +135,12 @@ class Ranked:
         return next((one for one in self.candidates if one.name == name), None)
 
 
-def rank(candidates: Sequence[Candidate]) -> Ranking:
-    """Choose among the eligible ``candidates`` by time, then accuracy, then memory."""
-    eligible = tuple(
-        sorted(
-            (
-                candidate
-                for candidate in candidates
-                if candidate.disqualification is None
-                and candidate.cost is not None
-                and time_disqualification(candidate.cost) is None
-            ),
-            key=lambda candidate: (cost_of(candidate), candidate.label),
-        )
-    )
+def rank(unordered: Iterable[Candidate]) -> Ranking:
+    """Choose among the eligible candidates by time, then accuracy, then memory."""
+    candidates = tuple(sorted(unordered, key=lambda one: (cost_of(one), one.label)))
+    eligible = tuple(one for one in candidates if one.disqualification is None)
     if not eligible:
-        return Ranking()
+        return Ranking(candidates=candidates, eligible=())
     fastest = eligible[0]
     tied = [candidate for candidate in eligible if is_tie(candidate, fastest)]
     left = [one for one in tied if one is fastest or is_close(one, fastest)]
@@ -164,7 +158,13 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
         # if the first has a wide interval, the two cannot be called equal
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
         defeated += [(candidate, decider) for candidate in left[1:]]
-    return Ranking(best=left[0], decider=decider, tied=tuple(defeated), eligible=eligible)
+    return Ranking(
+        best=left[0],
+        decider=decider,
+        tied=tuple(defeated),
+        candidates=candidates,
+        eligible=eligible,
+    )
 
 
 def cost_of(candidate: Candidate | None) -> float:
@@ -198,7 +198,7 @@ def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
         native: the cost of native.
     """
     if candidate.name == NATIVE:
-        return Estimate(value=1.0, low=1.0, high=1.0)
+        return _ITSELF
     cost, widened_cost = candidate.cost, candidate.widened_cost
     if native is None or cost is None or widened_cost is None or not native.value > 0:
         return None
@@ -305,16 +305,6 @@ def widened(time: Estimate, record: Record) -> Estimate:
     return replace(time, low=time.low / floor, high=time.high * floor)
 
 
-def reference_ratio_of(record: Record) -> Estimate | None:
-    """Return the ratio to the time of the reference, which itself has 1; None if unknown."""
-    latency = record.latency
-    if latency is None:
-        return None
-    if latency.reference_ratio is None and candidate_name(record) == NATIVE:
-        return Estimate(value=1.0, low=1.0, high=1.0)
-    return latency.reference_ratio
-
-
 def times_of(records: Sequence[Record]) -> Times:
     """Return the times to compare: on the same inputs, by the same timer and clock.
 
@@ -376,11 +366,9 @@ def _device_costs(
 ) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
     """Return what :func:`_costs` does, of the device alone."""
     latencies = {name: one.latency for name, one in records.items() if one.latency is not None}
-    ratios = {
-        name: ratio
-        for name, record in records.items()
-        if (ratio := reference_ratio_of(record)) is not None
-    }
+    ratios = {name: one.reference_ratio for name, one in latencies.items() if one.reference_ratio}
+    if NATIVE in latencies:
+        ratios.setdefault(NATIVE, _ITSELF)
     references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
     if len(references) != 1 or len(ratios) < len(latencies):
         costs = {name: latency.per_call_s for name, latency in latencies.items()}
