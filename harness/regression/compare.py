@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import expm1
 from statistics import median
+from typing import Any
 
 from harness.records import Record
 from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
@@ -94,19 +95,19 @@ def compare(
 
 
 def compare_records(
-    old: Mapping[str, Record],
-    new: Mapping[str, Record],
+    old: Mapping[Any, Record],
+    new: Mapping[Any, Record],
     latencies: Mapping[str, Change],
     names: tuple[str, str],
     notes: Sequence[str],
     not_counted: Collection[str] = (),
 ) -> Comparison:
-    """Return how each case changed, whose latencies are judged already. Keys are ids of cases.
+    """Return how each case changed, whose latencies are judged already.
 
     Args:
-        old: records before.
-        new: records now.
-        latencies: how latencies changed.
+        old: records before; the keys are cases or their ids.
+        new: records now, likewise.
+        latencies: how latencies changed, by the case's id.
         names: of the two files or revisions.
         notes: on all cases.
         not_counted: cases whose counts of instructions are not comparable.

@@ -18,7 +18,7 @@ gate: a case that became three times as slow has to fail on a noisy machine too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, fsum, inf, isfinite, log, log1p, sqrt
 from statistics import fmean, median, stdev
@@ -401,18 +401,17 @@ def has_machine_changed(shifts: Sequence[Shift]) -> bool:
     return moved.total() - number > max(1.0, _CHANGED_SHARE * others)
 
 
-def judge_all(shifts: Sequence[Shift], confirm: Confirm | None) -> dict[str, Change]:
+def judge_all(screened: Collection[Shift | Change], confirm: Confirm | None) -> dict[str, Change]:
     """Have the suspects timed again; return how each latency changed, by the case's id."""
-    suspects = [shift for shift in shifts if shift.is_suspect]
+    suspects = [one for one in screened if isinstance(one, Shift) and one.is_suspect]
     fresh: Mapping[str, Sequence[float]] | str = "suspected, but not confirmed"
     if suspects and confirm is not None:
         fresh = confirm(suspects)
-    return {
-        shift.case.id: judge(
-            shift, fresh if isinstance(fresh, str) else fresh.get(shift.case.id, ())
-        )
-        for shift in shifts
-    }
+
+    def judged(shift: Shift) -> Change:
+        return judge(shift, fresh if isinstance(fresh, str) else fresh.get(shift.case.id, ()))
+
+    return {one.case.id: judged(one) if isinstance(one, Shift) else one for one in screened}
 
 
 # --- the verdict ---------------------------------------------------------------------------------

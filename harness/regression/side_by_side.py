@@ -98,13 +98,10 @@ class SideBySideImport(MetaPathFinder):
             for member in (*self.listed("ALL"), *self.listed("PEERS")):
                 if member.name == target:
                     return _as_implementation(member, target)
-            plugins = {
-                point.name: point.value
-                for point in entry_points(group=implementations.ENTRY_POINT_GROUP)
-            }
-            if target not in plugins:
+            plugins = [*entry_points(group=implementations.ENTRY_POINT_GROUP, name=target)]
+            if not plugins:
                 raise AbsentError(f"no implementation named {target!r}")
-            name, _, attribute = plugins[target].rpartition(":")
+            name, _, attribute = plugins[-1].value.rpartition(":")
         module = self._file(Path(name)) if name.endswith(".py") else self._module(name)
         if not hasattr(module, attribute):
             raise AbsentError(f"{name} has no {attribute!r}")
@@ -340,8 +337,7 @@ class _Renaming(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         owner = node.value
-        is_of_ops = isinstance(owner, ast.Attribute) and owner.attr == "ops"
-        if is_of_ops:
+        if isinstance(owner, ast.Attribute) and owner.attr == "ops":
             node.attr = self._revision.operators_of(node.attr)
         return self.generic_visit(node)
 
