@@ -102,14 +102,6 @@ def latency_change(
     return Change(case, kind, f"latency: {reason}", "latency", ratio, severity)
 
 
-def decided_by_count(latency: Change) -> Change:
-    """Return the change of a latency, where that of the instructions is known and decides."""
-    if latency.kind is not ChangeKind.INCONCLUSIVE:
-        return latency
-    reason = f"{latency.reason}; the instructions decide"
-    return replace(latency, kind=ChangeKind.UNCHANGED, reason=reason)
-
-
 def change_of(changes: Sequence[Change]) -> Change:
     """Return the change of a case from those of its metrics.
 

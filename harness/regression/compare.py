@@ -21,7 +21,6 @@ from harness.regression.changes import (
     Comparison,
     change_of,
     counts_shown,
-    decided_by_count,
     exact_changes,
     worst_first,
 )
@@ -119,10 +118,10 @@ def compare_records(
     for first, second in ((old[name], new[name]) for name in old if name in new):
         latency = latencies.get(first.case.id)
         exact = exact_changes(first, second, counts=first.case.id not in not_counted)
-        if latency is not None and any(
-            change.metric == "instructions" and change.kind.is_judged for change in exact
-        ):
-            latency = decided_by_count(latency)
+        is_counted = any(one.metric == "instructions" and one.kind.is_judged for one in exact)
+        if is_counted and latency is not None and latency.kind is ChangeKind.INCONCLUSIVE:
+            reason = f"{latency.reason}; the instructions decide"
+            latency = replace(latency, kind=ChangeKind.UNCHANGED, reason=reason)
         changes = [*exact, *([latency] if latency else [])]
         why = f"{in_words(first.status)} in both, and nothing else of it may be compared"
         nothing = Change(first.case, ChangeKind.NOT_COMPARABLE, why, "status")
@@ -153,12 +152,11 @@ def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -
     Raises:
         Refusal: the runs have nothing in common, or nothing was measured.
     """
-    old = {record.case.id: process_ratios(record.latency) for record in before.records}
     new = {record.case.id: process_ratios(record.latency) for record in after.records}
 
     def confirm(suspects: Sequence[Shift]) -> Mapping[str, Sequence[float]]:
-        names = (shift.case.id for shift in suspects)
-        return {name: new[name] for name in names if len(old[name]) >= CONFIRMING_PROCESSES}
+        timed = [one.case.id for one in suspects if len(one.before) >= CONFIRMING_PROCESSES]
+        return {name: new[name] for name in timed}
 
     return compare(before, after, names, confirm=confirm, least_processes=1)
 
@@ -254,15 +252,13 @@ def _aligned(
             of_counts[name] = "there are none now (is valgrind installed?)"
         if first.environment == second.environment:
             continue
-        pair = (
-            before.environments.get(first.environment),
-            after.environments.get(second.environment),
-        )
-        if why := why_not_timed(*pair, first.case):
+        there = before.environments.get(first.environment)
+        here = after.environments.get(second.environment)
+        if why := why_not_timed(there, here, first.case):
             of_times[name] = why
         else:
             old[name] = replace(first, environment=second.environment)
-        why = why_not_counted(*pair, first.case)
+        why = why_not_counted(there, here, first.case)
         if why and first.instructions is not None:
             of_counts.setdefault(name, why)
     return of_times, of_counts

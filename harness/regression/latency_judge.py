@@ -193,10 +193,6 @@ class Shift:
             CONFIRMING_PROCESSES // 2
         )
 
-    def estimate(self, fresh: Sequence[float]) -> Estimate:
-        """Return time now over time before and its interval, from fresh processes."""
-        return ratio_between(self.before, fresh) if self.before else median_estimate(fresh)
-
     def text(self, moved: float) -> str:
         """Return a move in words."""
         if not self.reference:
@@ -447,7 +443,8 @@ def judge(shift: Shift, fresh: Sequence[float] | str) -> Change:
             )
     moves, sign = shift.moves_of(fresh), 1 if shift.moved > 0 else -1
     middle = median(moves)
-    moved, ratio = sign * middle, shift.estimate(fresh)
+    moved = sign * middle
+    ratio = ratio_between(shift.before, fresh) if shift.before else median_estimate(fresh)
     speeds = dict.fromkeys(speed_text(1 / end(fresh), 3) for end in (max, min))
     processes = count(len(fresh), "fresh process", "fresh processes")
     among = f"{' to '.join(speeds)} in {processes}"

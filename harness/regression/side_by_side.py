@@ -73,17 +73,18 @@ class SideBySideImport(MetaPathFinder):
         sys.modules[self.package] = package
         sys.meta_path.insert(0, self)
 
-    def listed(self, listing: str) -> Sequence[Implementation]:
-        """Return a tuple of the revision's package, such as ALL; its class is the revision's own.
+    def _listed(self) -> Sequence[Implementation]:
+        """Return the implementations of the revision's package; their class is the revision's own.
 
         Raises:
             TargetError: the revision has no package, or it cannot be imported.
         """
         name = implementations.__name__
         try:
-            return getattr(self._module(name), listing, ())
+            package = self._module(name)
         except AbsentError:
             raise implementations.TargetError(f"it has no package {name!r}") from None
+        return (*getattr(package, "ALL", ()), *getattr(package, "PEERS", ()))
 
     def find(self, target: str) -> Implementation:
         """Return a target of the revision, found by the rules of ``implementations.find``.
@@ -95,7 +96,7 @@ class SideBySideImport(MetaPathFinder):
         """
         name, colon, attribute = target.rpartition(":")
         if not colon:
-            for member in (*self.listed("ALL"), *self.listed("PEERS")):
+            for member in self._listed():
                 if member.name == target:
                     return _as_implementation(member, target)
             plugins = [*entry_points(group=implementations.ENTRY_POINT_GROUP, name=target)]
@@ -189,9 +190,7 @@ class SideBySideImport(MetaPathFinder):
                 module that this revision would share.
         """
         before, modules = dict(torch_private.OPERATOR_LIBRARIES), set(sys.modules)
-        of_this_revision = self._plain_modules()
-        for name in of_this_revision:
-            del sys.modules[name]
+        of_this_revision = self._take_plain_modules()
         try:
             yield
         except Exception as error:  # another revision's import may raise anything
@@ -202,9 +201,7 @@ class SideBySideImport(MetaPathFinder):
                 f"{what}: cannot import: {type(error).__name__}: {error}"
             ) from error
         finally:
-            shared = self._plain_modules()
-            for name in shared:
-                del sys.modules[name]
+            shared = self._take_plain_modules()
             sys.modules.update(of_this_revision)
         now = torch_private.OPERATOR_LIBRARIES
         taken = [name for name, library in before.items() if now.get(name) is not library]
@@ -220,11 +217,11 @@ class SideBySideImport(MetaPathFinder):
                 "Python searches"
             )
 
-    def _plain_modules(self) -> dict[str, ModuleType]:
-        """Return the modules of the repository, in either revision, that have their usual names."""
+    def _take_plain_modules(self) -> dict[str, ModuleType]:
+        """Remove and return the modules of the repository, in either revision, by usual names."""
         return {
-            name: module
-            for name, module in sys.modules.items()
+            name: sys.modules.pop(name)
+            for name, module in [*sys.modules.items()]
             if name.partition(".")[0] not in {self.package, "__main__", *_OF_THE_HARNESS}
             and self._is_in_repository(getattr(module, "__file__", None))
         }

@@ -73,14 +73,8 @@ class Requirements:
 
 def is_required(record: Record, max_condition: float) -> bool:
     """Whether the inputs of ``record`` are among those that a candidate has to serve."""
-    return record.errors is None or not (
-        record.errors.condition_max_ratio > largest_required(max_condition)
-    )
-
-
-def largest_required(max_condition: float) -> float:
-    """Return the largest condition number of inputs that count under a requirement."""
-    return _SLACK_RATIO * max_condition
+    errors = record.errors
+    return errors is None or not errors.condition_max_ratio > _SLACK_RATIO * max_condition
 
 
 def requirement_levels(records: Sequence[Record], max_condition: float) -> tuple[float, ...]:
@@ -94,7 +88,7 @@ def requirement_levels(records: Sequence[Record], max_condition: float) -> tuple
     levels: list[float] = []
     low = 0.0
     for level in sorted({*wanted, inf, max_condition}):
-        high = largest_required(level)
+        high = _SLACK_RATIO * level
         if level == max_condition or any(low < condition <= high for condition in measured):
             levels.append(level)
             low = high

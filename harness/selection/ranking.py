@@ -15,9 +15,10 @@ widened by a fixed ratio.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from math import exp, inf, log
 from statistics import median
 
@@ -315,18 +316,12 @@ def times_of(records: Sequence[Record]) -> Times:
     counts = Counter(map(_kind_of_time, valid))
     commonest = max(counts, key=lambda kind: (counts[kind], OUR_TIMER in kind), default=None)
     compared = {candidate_name(one): one for one in valid if _kind_of_time(one) == commonest}
-    costs, reference_s, native_s = _costs(compared)
-    return Times(
-        records=compared,
-        costs=costs,
-        reference_s=reference_s,
-        native_s=native_s,
-        invalid={
-            candidate_name(record): record
-            for record in records
-            if record.latency is not None and not has_valid_time(record)
-        },
-    )
+    invalid = {
+        candidate_name(record): record
+        for record in records
+        if record.latency is not None and not has_valid_time(record)
+    }
+    return _at_least_launches(_times_on_device(compared, invalid))
 
 
 def _kind_of_time(record: Record) -> tuple[object, ...]:
@@ -337,21 +332,16 @@ def _kind_of_time(record: Record) -> tuple[object, ...]:
     return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
 
 
-def _costs(
-    records: Mapping[CandidateName, Record],
-) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
-    """Return seconds on one scale, those of the reference and those of native.
-
-    The scale is ratios times the reference's seconds, where all have a ratio to one reference. No
-    eager call costs less than the host takes to issue it.
-    """
-    costs, reference_s, native_s = _device_costs(records)
-    launches = {name: one.latency.launch_s for name, one in records.items() if one.latency}
-    issued = {name: _at_least(cost, launches.get(name)) for name, cost in costs.items()}
-    if native_s is None:
-        return issued, reference_s, None
-    slowed = _at_least(native_s, launches.get(NATIVE))
-    return issued, slowed.value if reference_s == native_s.value else reference_s, slowed
+def _at_least_launches(times: Times) -> Times:
+    """Return times in which no eager call costs less than the host takes to issue it."""
+    launches = {name: one.latency.launch_s for name, one in times.records.items() if one.latency}
+    costs = {name: _at_least(cost, launches.get(name)) for name, cost in times.costs.items()}
+    native_s, reference_s = times.native_s, times.reference_s
+    if native_s is not None:
+        slowed = _at_least(native_s, launches.get(NATIVE))
+        reference_s = slowed.value if reference_s == native_s.value else reference_s
+        native_s = slowed
+    return replace(times, costs=costs, reference_s=reference_s, native_s=native_s)
 
 
 def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
@@ -361,10 +351,14 @@ def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
     return _of_ends(lambda ends: max(ends[0], launch_s), cost)
 
 
-def _device_costs(
-    records: Mapping[CandidateName, Record],
-) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
-    """Return what :func:`_costs` does, of the device alone."""
+def _times_on_device(
+    records: dict[CandidateName, Record], invalid: dict[CandidateName, Record]
+) -> Times:
+    """Return seconds on one scale, without what the host takes.
+
+    The scale is ratios times the reference's seconds, where all have a ratio to one reference.
+    """
+    times = partial(Times, records=records, invalid=invalid)
     latencies = {name: one.latency for name, one in records.items() if one.latency is not None}
     ratios = {name: one.reference_ratio for name, one in latencies.items() if one.reference_ratio}
     if NATIVE in latencies:
@@ -372,12 +366,12 @@ def _device_costs(
     references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
     if len(references) != 1 or len(ratios) < len(latencies):
         costs = {name: latency.per_call_s for name, latency in latencies.items()}
-        return costs, None, costs.get(NATIVE)
+        return times(costs=costs, reference_s=None, native_s=costs.get(NATIVE))
     # the seconds of the reference: as timed, or as the ratios of the others imply
     implied = {name: one.per_call_s.value / ratios[name].value for name, one in latencies.items()}
     reference_s = implied.get(NATIVE, median(implied.values()))
     costs = {name: scaled(ratio, reference_s) for name, ratio in ratios.items()}
-    if references != {REFERENCE_NAME}:
-        return costs, reference_s, costs.get(NATIVE)
-    # the interval of a ratio to native includes that of native
-    return costs, reference_s, Estimate(value=reference_s, low=reference_s, high=reference_s)
+    native_s = costs.get(NATIVE)
+    if references == {REFERENCE_NAME}:  # the interval of a ratio to native includes that of native
+        native_s = scaled(_ITSELF, reference_s)
+    return times(costs=costs, reference_s=reference_s, native_s=native_s)
