@@ -22,6 +22,7 @@ from harness.regression.changes import (
     change_of,
     counts_shown,
     exact_changes,
+    latency_change,
     worst_first,
 )
 from harness.regression.comparable import why_not_counted, why_not_timed
@@ -78,7 +79,7 @@ def compare(
             f"({next(iter(old))} is in the first, {next(iter(new))} in the second): compare runs "
             "of one sweep on one kind of device"
         )
-    latencies, shifts, notes = _latencies(both, confirm, least_processes)
+    latencies, shifts, notes = _latencies(both, confirm, least_processes, advice)
     counted = [
         first.instructions
         for first, second in both
@@ -88,7 +89,6 @@ def compare(
         *_what_shows(shifts, counted, both),
         *_notes_of_environments(of_times, of_counts),
         *notes,
-        *_notes(both, least_processes, advice),
     ]
     return compare_records(old, new, latencies, names, notes, of_counts)
 
@@ -195,7 +195,10 @@ def _by_id(results: Results, name: str) -> dict[str, Record]:
 
 
 def _latencies(
-    both: Sequence[tuple[Record, Record]], confirm: Confirm | None, least_processes: int
+    both: Sequence[tuple[Record, Record]],
+    confirm: Confirm | None,
+    least_processes: int,
+    advice: str,
 ) -> tuple[dict[str, Change], list[Shift], list[str]]:
     """Judge the latencies.
 
@@ -203,11 +206,19 @@ def _latencies(
     """
     changes: dict[str, Change] = {}
     shifts: list[Shift] = []
+    few = 0
     for before, after in both:
         # the times of a wrong and of a right result are not comparable
         if before.status is not after.status:
             continue
-        screened = screen_against_baseline(before, after, least_processes)
+        screened = screen_against_baseline(before, after)
+        if isinstance(screened, Shift) and len(screened.before) < least_processes:
+            why = (
+                f"the baseline timed it in {count(len(screened.before), 'process', 'processes')}, "
+                f"and {least_processes} are needed to know how much processes differ"
+            )
+            screened = latency_change(before.case, ChangeKind.INCONCLUSIVE, why)
+            few += 1
         if isinstance(screened, Shift):
             shifts.append(screened)
         elif screened is not None:
@@ -231,6 +242,13 @@ def _latencies(
             f"{count(far, 'case')} moved by more than a change of the machine explains "
             "and may fail; measure again, and if the result is the same, record a new baseline"
         )
+    if few:
+        notes.append(
+            f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
+            f"{least_processes} processes; {advice}"
+        )
+    if any(first.cold is not None and second.cold is not None for first, second in both):
+        notes.append("cold latencies are not compared")
     return changes | judge_all(shifts, confirm), steady, notes
 
 
@@ -295,23 +313,3 @@ def _notes_of_environments(
         )
     for why, number in Counter(of_counts.values()).items():
         yield f"instructions of {count(number, 'case')} are not compared: {why}"
-
-
-def _notes(
-    both: Sequence[tuple[Record, Record]], least_processes: int, advice: str
-) -> Iterator[str]:
-    few = sum(
-        first.latency is not None
-        and first.latency.processes < least_processes
-        and second.latency is not None
-        and first.latency.timer == second.latency.timer
-        and first.environment == second.environment
-        for first, second in both
-    )
-    if few:
-        yield (
-            f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
-            f"{least_processes} processes; {advice}"
-        )
-    if any(first.cold is not None and second.cold is not None for first, second in both):
-        yield "cold latencies are not compared"

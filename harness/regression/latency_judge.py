@@ -210,9 +210,7 @@ Confirm = Callable[[Sequence[Shift]], Mapping[str, Sequence[float]] | str]
 process, up to the one that refutes it; or why that cannot be done."""
 
 
-def screen_against_baseline(
-    before: Record, after: Record, least_processes: int
-) -> Shift | Change | None:
+def screen_against_baseline(before: Record, after: Record) -> Shift | Change | None:
     """Return how far the latency of a case moved, or that it cannot be judged.
 
     None if the case was not timed before.
@@ -230,12 +228,6 @@ def screen_against_baseline(
     first, second = process_ratios(old), process_ratios(new)
     if not (first and second):
         return _inconclusive(case, _NOT_POSITIVE)
-    if len(first) < least_processes:
-        return _inconclusive(
-            case,
-            f"the baseline timed it in {count(len(first), 'process', 'processes')}, and "
-            f"{least_processes} are needed to know how much processes differ",
-        )
     noise, least = noise_of(before, first)
     return Shift(
         case=case,

@@ -38,12 +38,8 @@ from implementations.native import native
 # the first is the same in every process, so that what a revision builds with it is built once
 _NUMBERS = count(1)
 _OF_THE_HARNESS = ("harness", "implementations")  # what imports the revision
-_DECLARED = {
-    "algorithm": Algorithm,
-    "reduction": Reduction,
-    "backward_reduction": Reduction,
-    "column_reduction": Reduction,
-}
+_REDUCTIONS = ("reduction", "backward_reduction", "column_reduction")
+_DECLARED = {"algorithm": Algorithm, **dict.fromkeys(_REDUCTIONS, Reduction)}
 
 
 class AbsentError(implementations.TargetError):

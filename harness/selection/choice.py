@@ -415,14 +415,10 @@ def answers_of(
             scenario: _narrowed(choice, groups, required, of_any[scenario])
             for scenario, choice in last.items()
         }
-        choices = tuple(last.values())
+        choices, is_default = tuple(last.values()), level == max_condition
+        overall = choose_overall(choices, untimed, level)
         answers.append(
-            Answer(
-                requirements=required,
-                is_default=level == max_condition,
-                choices=choices,
-                overall=choose_overall(choices, untimed, level),
-            )
+            Answer(requirements=required, is_default=is_default, choices=choices, overall=overall)
         )
     return tuple(reversed(answers))
 

@@ -38,6 +38,8 @@ _LEVELS = (10.0, 1e3, 1e6)
 """Requirements to show beside "all inputs": activations, the default, raw data with an offset."""
 _MOST_RECORDS = 20_000  # trade-off: of more, each further level takes seconds
 
+_OF_CANDIDATE = ("implementation", "mode")
+_OF_INPUTS = ("distribution", "grad_output", "parameters", "seed")
 _USUAL = Case(implementation="", shape=())
 CandidateName = tuple[str, Mode]
 """The implementation, and how it is run."""
@@ -214,16 +216,8 @@ def candidate_name(record: Record) -> CandidateName:
 
 
 def _scenario_of(record: Record) -> Scenario:
-    case = replace(
-        record.case,
-        implementation="",
-        mode=Mode.EAGER,
-        distribution=_USUAL.distribution,
-        grad_output=_USUAL.grad_output,
-        parameters=_USUAL.parameters,
-        seed=_USUAL.seed,
-    )
-    return Scenario(case=case, environment=record.environment)
+    usual = {axis: getattr(_USUAL, axis) for axis in (*_OF_CANDIDATE, *_OF_INPUTS)}
+    return Scenario(case=replace(record.case, **usual), environment=record.environment)
 
 
 def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
@@ -295,7 +289,7 @@ class Disqualification:
 
 
 point_of: Callable[[Case], Point] = attrgetter(
-    *(axis.name for axis in fields(Case) if axis.name not in {"implementation", "mode"})
+    *(axis.name for axis in fields(Case) if axis.name not in _OF_CANDIDATE)
 )
 """Return the axes of a case beside its implementation and mode: equal for all candidates."""
 

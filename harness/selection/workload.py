@@ -64,13 +64,9 @@ class Call(_OfAxes):  # type: ignore[misc] # type checkers do not know the field
     def text(self) -> str:
         """The call in one line, without its count."""
         given = {axis: getattr(self, axis) for axis in _OPTIONAL[1:]}
-        return " ".join([
-            shape_text(self.shape),
-            self.dtype,
-            *([self.device] if self.device else []),
-            self.direction,
-            *(f"{axis}={value}" for axis, value in given.items() if value is not None),
-        ])
+        settings = [f"{axis}={value}" for axis, value in given.items() if value is not None]
+        axes = [shape_text(self.shape), self.dtype, self.device, self.direction, *settings]
+        return " ".join(filter(None, axes))
 
     def matches(self, case: Case) -> bool:
         """Whether a case is such a call."""
