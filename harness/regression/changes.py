@@ -252,11 +252,8 @@ def _instruction_changes(before: Record, after: Record) -> list[Change]:
     if first / (1 + margin) <= second <= first * (1 + margin):
         return []
     share = second / first - 1
-    kind = ChangeKind.REGRESSED if share > 0 else ChangeKind.IMPROVED
-    direction = "more" if share > 0 else "fewer"
-    reason = (
-        f"{percent_text(abs(share))} {direction} instructions: {first:,} before, {second:,} now"
-    )
+    kind, word = (ChangeKind.REGRESSED, "more") if share > 0 else (ChangeKind.IMPROVED, "fewer")
+    reason = f"{percent_text(abs(share))} {word} instructions: {first:,} before, {second:,} now"
     return [Change(before.case, kind, reason, "instructions", severity=second / first)]
 
 

@@ -188,10 +188,8 @@ class Shift:
         if not all(0 < ratio < inf for ratio in fresh):
             return False
         moves = self.moves_of(fresh)
-        short = sum(move <= self.needed for move in moves)
-        return any(move <= self.needed_in_each for move in moves) or short > (
-            CONFIRMING_PROCESSES // 2
-        )
+        are_most_short = sum(move <= self.needed for move in moves) > CONFIRMING_PROCESSES // 2
+        return are_most_short or any(move <= self.needed_in_each for move in moves)
 
     def text(self, moved: float) -> str:
         """Return a move in words."""
@@ -427,12 +425,9 @@ def judge(shift: Shift, fresh: Sequence[float] | str) -> Change:
         return latency_change(shift.case, ChangeKind.UNCHANGED, text, shift.ratio)
     if isinstance(fresh, str):
         return inconclusive(fresh)
-    if not shift.is_refuted(fresh):
-        valid = sum(0 < ratio < inf for ratio in fresh)
-        if not valid == len(fresh) >= CONFIRMING_PROCESSES:
-            return inconclusive(
-                f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again"
-            )
+    valid = sum(0 < ratio < inf for ratio in fresh)
+    if not (shift.is_refuted(fresh) or valid == len(fresh) >= CONFIRMING_PROCESSES):
+        return inconclusive(f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again")
     moves, sign = shift.moves_of(fresh), 1 if shift.moved > 0 else -1
     middle = median(moves)
     moved = sign * middle

@@ -240,9 +240,8 @@ def _folders_here(top: str) -> list[Path]:
         return []
     if spec is None:
         return []
-    if spec.submodule_search_locations is not None:
-        return [Path(folder).parent for folder in spec.submodule_search_locations]
-    return [Path(spec.origin).parent] if spec.has_location and spec.origin else []
+    file = [spec.origin] if spec.has_location and spec.origin else []
+    return [Path(path).parent for path in spec.submodule_search_locations or file]
 
 
 def _is_missing(module: str, error: ModuleNotFoundError) -> bool:

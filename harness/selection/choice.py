@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from harness.records.refusal import NotComparableError, NotMeasuredError
 from harness.records.text import grouped, suggest
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
+    Accuracy,
     CandidateName,
     Disqualification,
     DisqualificationKind,
@@ -193,7 +195,7 @@ def _candidates(
 ) -> Iterator[Candidate]:
     accuracy = requirements.accuracy
     evidence_of = {name: (*own, *evidence.elsewhere[name]) for name, own in evidence.own.items()}
-    attainable = attainable_by((one for own in evidence_of.values() for one in own), accuracy)
+    attainable = attainable_by(chain.from_iterable(evidence_of.values()), accuracy)
     required = {
         record.case.distribution
         for own in evidence.own.values()
@@ -368,7 +370,7 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
     for record in elsewhere:
         if candidate_name(record) in evidence:
             evidence[candidate_name(record)].append(record)
-    attainable = attainable_by(record for own in evidence.values() for record in own)
+    attainable = attainable_by(chain.from_iterable(evidence.values()), Accuracy.RIGHT)
     for index, one in enumerate(candidates if elsewhere else ()):
         reason = disqualification_of(evidence[one.name], attainable, Requirements())
         candidates[index] = replace(one, disqualification=_worst([reason, one.disqualification]))

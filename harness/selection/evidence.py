@@ -294,9 +294,7 @@ point_of: Callable[[Case], Point] = attrgetter(
 """Return the axes of a case beside its implementation and mode: equal for all candidates."""
 
 
-def attainable_by(
-    records: Iterable[Record], accuracy: Accuracy = Accuracy.RIGHT
-) -> dict[Point, bool]:
+def attainable_by(records: Iterable[Record], accuracy: Accuracy) -> dict[Point, bool]:
     """Return the points at which a candidate ran, and whether one was accurate enough there."""
     accepted = accuracy.accepted
     attainable: dict[Point, bool] = {}

@@ -140,8 +140,9 @@ def rank(unordered: Iterable[Candidate]) -> Ranking:
     """Choose among the eligible candidates by time, then accuracy, then memory."""
     candidates = tuple(sorted(unordered, key=lambda one: (cost_of(one), one.label)))
     eligible = tuple(one for one in candidates if one.disqualification is None)
+    ranking = Ranking(candidates=candidates, eligible=eligible)
     if not eligible:
-        return Ranking(candidates=candidates, eligible=())
+        return ranking
     fastest = eligible[0]
     tied = [candidate for candidate in eligible if is_tie(candidate, fastest)]
     left = [one for one in tied if one is fastest or is_close(one, fastest)]
@@ -159,13 +160,7 @@ def rank(unordered: Iterable[Candidate]) -> Ranking:
         # if the first has a wide interval, the two cannot be called equal
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
         defeated += [(candidate, decider) for candidate in left[1:]]
-    return Ranking(
-        best=left[0],
-        decider=decider,
-        tied=tuple(defeated),
-        candidates=candidates,
-        eligible=eligible,
-    )
+    return replace(ranking, best=left[0], decider=decider, tied=tuple(defeated))
 
 
 def cost_of(candidate: Candidate | None) -> float:
@@ -345,10 +340,8 @@ def _at_least_launches(times: Times) -> Times:
 
 
 def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
-    """Return a cost that is not below the seconds of a launch."""
-    if launch_s is None or launch_s <= cost.low:
-        return cost
-    return _of_ends(lambda ends: max(ends[0], launch_s), cost)
+    """Return a cost that is not below the seconds of a launch, if these are known."""
+    return _of_ends(lambda ends: max(ends[0], launch_s or 0.0), cost)
 
 
 def _times_on_device(
