@@ -298,11 +298,8 @@ def _count_instructions(
 
     Return notes on what was not counted.
     """
-    both = [
-        case
-        for case, old in before.items()
-        if old.status.is_measured and after[case].status.is_measured
-    ]
+    pairs = ((case, old, after[case]) for case, old in before.items())
+    both = [case for case, *records in pairs if all(one.status.is_measured for one in records)]
     if bench.count is None or not both:
         return []
     bench.say(f"counting the instructions of {count(len(both), 'case')}, before and now")

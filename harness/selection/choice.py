@@ -196,17 +196,11 @@ def _candidates(
     accuracy = requirements.accuracy
     evidence_of = {name: (*own, *evidence.elsewhere[name]) for name, own in evidence.own.items()}
     attainable = attainable_by(chain.from_iterable(evidence_of.values()), accuracy)
-    required = {
-        record.case.distribution
-        for own in evidence.own.values()
-        for record in own
-        if record.status in accuracy.accepted
-    }
+    of_scenario = chain.from_iterable(evidence.own.values())
+    required = {one.case.distribution for one in of_scenario if one.status in accuracy.accepted}
     for name, own in evidence.own.items():
         cost, record = times.costs.get(name), times.records.get(name)
-        verified_on = {
-            record.case.distribution for record in evidence_of[name] if record.status.is_measured
-        }
+        measured = (one for one in evidence_of[name] if one.status.is_measured)
         # not verified where another candidate is accurate enough
         missing = required - {record.case.distribution for record in own}
         yield Candidate(
@@ -222,7 +216,7 @@ def _candidates(
             evidence=evidence_of[name],
             timed=(record,) if record else (),
             peak_bytes=record.memory.peak_extra_bytes if record and record.memory else None,
-            verified_on=len(verified_on),
+            verified_on=len({one.case.distribution for one in measured}),
         )
 
 
