@@ -42,6 +42,7 @@ from harness.selection.ranking import (
     Times,
     geometric_mean,
     has_valid_time,
+    label_of,
     rank,
     scaled,
     speed_of,
@@ -198,11 +199,11 @@ def _candidates(
     attainable = attainable_by(chain.from_iterable(evidence_of.values()), accuracy)
     of_scenario = chain.from_iterable(evidence.own.values())
     required = {one.case.distribution for one in of_scenario if one.status in accuracy.accepted}
-    for name, own in evidence.own.items():
+    for name in sorted(evidence.own, key=label_of):
         cost, record = times.costs.get(name), times.records.get(name)
         measured = (one for one in evidence_of[name] if one.status.is_measured)
         # not verified where another candidate is accurate enough
-        missing = required - {record.case.distribution for record in own}
+        missing = required - {record.case.distribution for record in evidence.own[name]}
         yield Candidate(
             implementation=name[0],
             mode=name[1],

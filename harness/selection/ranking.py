@@ -138,7 +138,7 @@ class Ranked:
 
 def rank(unordered: Iterable[Candidate]) -> Ranking:
     """Choose among the eligible candidates by time, then accuracy, then memory."""
-    candidates = tuple(sorted(unordered, key=lambda one: (cost_of(one), one.label)))
+    candidates = tuple(sorted(unordered, key=cost_of))  # stable: equal costs keep their order
     eligible = tuple(one for one in candidates if one.disqualification is None)
     ranking = Ranking(candidates=candidates, eligible=eligible)
     if not eligible:
