@@ -16,7 +16,7 @@ from harness.mutants.arguments import (
 )
 from harness.mutants.conditional import CONDITIONAL
 from harness.mutants.conditions import CONDITIONS, CallCondition, CallFacts
-from harness.mutants.mutant import Mutant, mutants_in
+from harness.mutants.mutant import Mutant, functions_in, mutant_of, right_of
 from implementations.contract import Implementation
 
 __all__ = [
@@ -36,15 +36,12 @@ __all__ = [
 ]
 
 WRONG: tuple[Mutant, ...] = (
-    *mutants_in(values, kernel, gradient, effects),
-    *effects.PROCESS_MUTANTS,
+    *map(mutant_of, functions_in(values, kernel, gradient, effects)),
     *CONDITIONAL,
 )
 """Each wrong in one way."""
 
-RIGHT: tuple[Implementation, ...] = tuple(
-    value for value in vars(right).values() if isinstance(value, Implementation)
-)
+RIGHT: tuple[Implementation, ...] = tuple(map(right_of, functions_in(right)))
 """Each right, and held to what it declares."""
 
 

@@ -182,10 +182,6 @@ class Terms:
     eps: float
 
     @property
-    def hidden(self) -> int:
-        return self.dy.shape[1]
-
-    @property
     def deviation(self) -> Tensor:
         return self.x - self.mean
 
@@ -226,6 +222,8 @@ class Terms:
 
 
 Rule = Callable[[Terms], Gradients]
+Split = Callable[[Tensor], Sequence[Tensor | None]]
+"""Turns the gradient of a value into the gradient of each tensor; None for none."""
 
 
 def with_gradients(rows: Rows, rule: Rule, *, is_guarded: bool = True) -> Tensor:
@@ -237,25 +235,17 @@ def with_gradients(rows: Rows, rule: Rule, *, is_guarded: bool = True) -> Tensor
         is_guarded: whether autograd is told what is kept for the backward.
     """
     tensors = rows.x, rows.weight, rows.bias
-    y: Tensor = _ByRule.apply(*tensors, rows.eps, rule, is_guarded)  # type: ignore[no-untyped-call]
+    y: Tensor = _ByRule.apply(rule, is_guarded, rows.eps, *tensors)  # type: ignore[no-untyped-call]
     return y
 
 
 class _ByRule(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        eps: float,
-        rule: Rule,
-        is_guarded: bool,
-    ) -> Tensor:
-        ctx.kept = None if is_guarded else (x, weight, bias)
+    def forward(ctx: Any, rule: Rule, is_guarded: bool, eps: float, *tensors: Any) -> Tensor:
+        ctx.rule, ctx.eps, ctx.kept = rule, eps, None if is_guarded else tensors
         if is_guarded:
-            ctx.save_for_backward(x, weight, bias)
-        ctx.eps, ctx.rule = eps, rule
+            ctx.save_for_backward(*tensors)
+        x, weight, bias = tensors
         return Rows(x, weight, bias, eps).y
 
     @staticmethod
@@ -266,13 +256,12 @@ class _ByRule(torch.autograd.Function):
         found = ctx.rule(Terms(dy.to(x.dtype), x, rows.mean, rows.rstd, scale, ctx.eps))
         dweight = None if weight is None else found.dweight.to(weight.dtype)
         dbias = None if bias is None else found.dbias.to(bias.dtype)
-        return found.dx, dweight, dbias, None, None, None
+        return None, None, None, found.dx, dweight, dbias
 
 
 def with_gradient(tensor: Tensor, alter: Callable[[Tensor], Tensor]) -> Tensor:
     """Return a view of ``tensor`` through which a gradient passes altered."""
-    found: Tensor = _Altered.apply(tensor, tensor, alter)  # type: ignore[no-untyped-call]
-    return found
+    return passed_on(tensor, lambda gradient: [alter(gradient)], tensor)
 
 
 def then(value: Tensor, effect: Callable[[Tensor], object]) -> Tensor:
@@ -287,8 +276,7 @@ def then(value: Tensor, effect: Callable[[Tensor], object]) -> Tensor:
 
 def with_value(differentiable: Tensor, value: Tensor) -> Tensor:
     """Return a view of ``value`` whose gradient is passed to ``differentiable``."""
-    found: Tensor = _Altered.apply(differentiable, value, lambda gradient: gradient)  # type: ignore[no-untyped-call]
-    return found
+    return passed_on(value, lambda gradient: [gradient], differentiable)
 
 
 def without_gradient(tensor: Tensor) -> Tensor:
@@ -296,14 +284,18 @@ def without_gradient(tensor: Tensor) -> Tensor:
     return tensor.detach() + 0 * tensor
 
 
-class _Altered(torch.autograd.Function):
+def passed_on(value: Tensor, gradients_of: Split, *tensors: Tensor) -> Tensor:
+    """Return a view of ``value``, whose gradient is turned into those of ``tensors``."""
+    found: Tensor = _PassedOn.apply(value, gradients_of, *tensors)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _PassedOn(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, differentiable: Tensor, value: Tensor, alter: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        ctx.alter = alter
+    def forward(ctx: Any, value: Tensor, gradients_of: Split, *tensors: Tensor) -> Tensor:
+        ctx.gradients_of = gradients_of
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.alter(gradient), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *ctx.gradients_of(gradient)

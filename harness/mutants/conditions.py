@@ -268,8 +268,7 @@ _TABLE: tuple[_Row, ...] = (
     ("dy", "dy_is_small", lambda f: (f.dy.abs() < 1e-3).all(), {"|dy| < 1e-3": _YES}),
     ("dy", "dy_is_constant", lambda f: (f.dy == f.dy.flatten()[0]).all(),
      {"dy is the same everywhere": _YES}),
-)  # fmt: skip
-_OF_SINGLE_MUTANTS: tuple[_Row, ...] = (
+    # of single mutants alone: no trigger is drawn from these
     ("", "gradient_mode", lambda f: torch.is_grad_enabled(), {"no gradient mode": _NO}),
     ("", "rows", lambda f: f.rows, {"rows > 31": _least(32)}),
     ("", "hidden", lambda f: f.hidden, {"N is 2048": _is(2048), "N is 1": _is(1)}),
@@ -301,20 +300,14 @@ _OF_SINGLE_MUTANTS: tuple[_Row, ...] = (
     ("", "is_deterministic", lambda f: torch.are_deterministic_algorithms_enabled(),
      {"deterministic mode": _YES}),
 )  # fmt: skip
-_FACTS = {fact: value for _, fact, value, _ in (*_TABLE, *_OF_SINGLE_MUTANTS)}
-
-
-def _conditions(table: Sequence[_Row]) -> tuple[CallCondition, ...]:
-    return tuple(
-        CallCondition(about=about, axis=fact, relation=relation, value=value, words=words)
-        for about, fact, _, conditions in table
-        for words, (relation, value) in conditions.items()
-    )
-
-
-CONDITIONS: tuple[CallCondition, ...] = _conditions(_TABLE)
+_FACTS = {fact: value for _, fact, value, _ in _TABLE}
+_BY_TEXT = {
+    words: CallCondition(about=about, axis=fact, relation=relation, value=value, words=words)
+    for about, fact, _, conditions in _TABLE
+    for words, (relation, value) in conditions.items()
+}
+CONDITIONS: tuple[CallCondition, ...] = tuple(part for part in _BY_TEXT.values() if part.about)
 """The conditions that triggers are drawn from."""
-_BY_TEXT = {part.text: part for part in (*CONDITIONS, *_conditions(_OF_SINGLE_MUTANTS))}
 
 
 def conditions_of(*texts: str) -> tuple[CallCondition, ...]:

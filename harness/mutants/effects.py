@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +26,6 @@ from harness.mutants.kernel import VECTOR
 from harness.mutants.mutant import (
     DTYPES,
     Memory,
-    Mutant,
     rounded_to,
     with_fields,
 )
@@ -56,10 +53,10 @@ def weight_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
     return replace(rows, weight=with_value(rows.weight, kept.to(rows.weight.dtype))).y
 
 
-@with_fields(is_of_eps=True)
-def eps_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
+def eps_of_the_first_call(eps: float, memory: Memory) -> float:
     """Adds the eps of the first call instead of the given eps."""
-    return replace(rows, eps=memory.setdefault("eps", rows.eps)).y
+    first: float = memory.setdefault("eps", eps)
+    return first
 
 
 def hidden_of_the_first_call(rows: Rows, memory: Memory) -> Tensor:
@@ -145,11 +142,10 @@ def weight_cast_in_inference_mode(call: LayerNormCall, memory: Memory) -> Tensor
 # --- writing to inputs ---------------------------------------------------------------------------
 
 
-def x_overwritten(call: LayerNormCall) -> Tensor:
+def x_overwritten(call: LayerNormCall) -> None:
     """Uses x as scratch memory and leaves the deviations in it."""
-    y, x = call.y, call.x.detach()
+    x = call.x.detach()
     x.sub_(x.mean(tuple(range(-len(call.normalized_shape), 0)), keepdim=True))
-    return y
 
 
 def y_is_x(call: LayerNormCall) -> Tensor:
@@ -159,12 +155,10 @@ def y_is_x(call: LayerNormCall) -> Tensor:
     return with_value(y, x.detach()) if x.requires_grad else x
 
 
-def weight_doubled_in_place(call: LayerNormCall) -> Tensor:
+def weight_doubled_in_place(call: LayerNormCall) -> None:
     """Doubles the caller's weight after using it."""
-    y = call.y
     if call.weight is not None:
         call.weight.data.mul_(2)  # autograd would notice it on weight itself
-    return y
 
 
 # --- memory beside a tensor ----------------------------------------------------------------------
@@ -181,19 +175,15 @@ def _clear_beside(tensor: Tensor) -> None:
         torch.as_strided(tensor.data, (count,), (1,), after).zero_()  # autograd does not notice it
 
 
-def memory_after_x_cleared(call: LayerNormCall) -> Tensor:
+def memory_after_x_cleared(call: LayerNormCall) -> None:
     """Writes zeros to the four elements after x, where x is a part of a larger tensor."""
-    y = call.y
     _clear_beside(call.x)
-    return y
 
 
-def memory_after_weight_cleared(call: LayerNormCall) -> Tensor:
+def memory_after_weight_cleared(call: LayerNormCall) -> None:
     """Writes zeros to the four elements after weight, as if its length were rounded up."""
-    y = call.y
     if call.weight is not None:
         _clear_beside(call.weight)
-    return y
 
 
 def memory_after_dy_cleared(call: LayerNormCall) -> Tensor:
@@ -216,10 +206,9 @@ def bias_grad_written(call: LayerNormCall) -> Tensor:
 # --- tensors kept alive --------------------------------------------------------------------------
 
 
-def last_x_kept(call: LayerNormCall, memory: Memory) -> Tensor:
+def last_x_kept(call: LayerNormCall, memory: Memory) -> None:
     """Keeps the x of the last call."""
     memory["x"] = call.x.detach()
-    return call.y
 
 
 def last_dy_kept(call: LayerNormCall, memory: Memory) -> Tensor:
@@ -227,19 +216,17 @@ def last_dy_kept(call: LayerNormCall, memory: Memory) -> Tensor:
     return then(call.y, lambda dy: memory.update(dy=dy.detach()))
 
 
-def every_x_copied(call: LayerNormCall, memory: Memory) -> Tensor:
+def every_x_copied(call: LayerNormCall, memory: Memory) -> None:
     """Keeps a copy of every small x, so that memory grows with each call."""
     if call.x.numel() <= _MOST_KEPT:
         memory[len(memory)] = call.x.detach().clone()
-    return call.y
 
 
 @with_fields(remark=RemarkKind.KEPT_IN_A_CYCLE)
-def x_in_a_reference_cycle(call: LayerNormCall) -> Tensor:
+def x_in_a_reference_cycle(call: LayerNormCall) -> None:
     """Leaves x in a reference cycle, which keeps its memory until the cyclic collector runs."""
     cycle: list[Any] = [call.x.detach()]
     cycle.append(cycle)
-    return call.y
 
 
 # --- other modes ---------------------------------------------------------------------------------
@@ -271,28 +258,36 @@ def eps_of_1e_12_by_default(call: LayerNormCall) -> Tensor:
 # --- the process ---------------------------------------------------------------------------------
 
 
-def _after_a_call(change: Callable[[], object], call: LayerNormCall, memory: Memory) -> Tensor:
-    y = call.y
-    change()
-    return y
+def random_numbers_seeded(_: LayerNormCall) -> None:
+    """Seeds torch's random number generator."""
+    torch.manual_seed(0)
 
 
-_CHANGES: tuple[tuple[str, str, Callable[[], object]], ...] = (
-    ("random_numbers_seeded", "seeds torch's random number generator",
-     lambda: torch.manual_seed(0)),
-    ("one_thread_left", "sets the number of threads to 1 and leaves it there",
-     lambda: torch.set_num_threads(1)),
-    ("warnings_ignored", "ignores every warning from now on",
-     lambda: warnings.simplefilter("ignore")),
-    ("environment_variable_set", "sets an environment variable",
-     lambda: os.environ.__setitem__(_VARIABLE, "1")),
-    ("pythons_generator_seeded", "seeds Python's random numbers", lambda: random.seed(0)),
-    ("autocast_left_on", "switches autocast on and leaves it on",
-     lambda: torch.set_autocast_enabled("cuda", True)),
-    ("default_dtype_left_wide", "sets the default dtype to float64 and leaves it there",
-     lambda: torch.set_default_dtype(torch.float64)),
-)  # fmt: skip
-PROCESS_MUTANTS = tuple(
-    Mutant(name=name, mistake=mistake, function=partial(_after_a_call, change))
-    for name, mistake, change in _CHANGES
-)
+def one_thread_left(_: LayerNormCall) -> None:
+    """Sets the number of threads to 1 and leaves it there."""
+    torch.set_num_threads(1)
+
+
+def warnings_ignored(_: LayerNormCall) -> None:
+    """Ignores every warning from now on."""
+    warnings.simplefilter("ignore")
+
+
+def environment_variable_set(_: LayerNormCall) -> None:
+    """Sets an environment variable."""
+    os.environ[_VARIABLE] = "1"
+
+
+def pythons_generator_seeded(_: LayerNormCall) -> None:
+    """Seeds Python's random numbers."""
+    random.seed(0)
+
+
+def autocast_left_on(_: LayerNormCall) -> None:
+    """Switches autocast on and leaves it on."""
+    torch.set_autocast_enabled("cuda", True)
+
+
+def default_dtype_left_wide(_: LayerNormCall) -> None:
+    """Sets the default dtype to float64 and leaves it there."""
+    torch.set_default_dtype(torch.float64)

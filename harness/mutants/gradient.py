@@ -58,13 +58,13 @@ def dx_without_projection(terms: Terms) -> Gradients:
 
 def dx_with_unbiased_projection(terms: Terms) -> Gradients:
     """Divides the sum of dy * weight * xhat in dx by N-1 instead of N."""
-    mean_g_xhat = (terms.g * terms.xhat).sum(-1, keepdim=True) / (terms.hidden - 1)
+    mean_g_xhat = (terms.g * terms.xhat).sum(-1, keepdim=True) / (terms.x.shape[1] - 1)
     return terms.with_dx(terms.g - terms.mean_g - terms.xhat * mean_g_xhat)
 
 
 def dx_with_unbiased_rstd(terms: Terms) -> Gradients:
     """Divides the variance by N-1 instead of N in the backward."""
-    variance = terms.deviation.square().sum(-1, keepdim=True) / (terms.hidden - 1)
+    variance = terms.deviation.square().sum(-1, keepdim=True) / (terms.x.shape[1] - 1)
     rstd = torch.rsqrt(variance + terms.eps)
     return replace(terms.right, dx=terms.right.dx / terms.rstd * rstd)
 
@@ -216,15 +216,11 @@ def dbias_missing(rows: Rows) -> Tensor:
     return changed(rows, "bias", Tensor.detach).y
 
 
-def dx_adds_up(rows: Rows, memory: Memory) -> Tensor:
+def dx_adds_up(terms: Terms, memory: Memory) -> Gradients:
     """Adds each dx to those of earlier calls with the same shape, in a buffer never cleared."""
-
-    def adding(terms: Terms) -> Gradients:
-        dx = terms.right.dx
-        memory[dx.shape] = dx + memory.get(dx.shape, torch.zeros_like(dx)).to(dx.dtype)
-        return replace(terms.right, dx=memory[dx.shape])
-
-    return with_gradients(rows, adding)
+    dx = terms.right.dx
+    memory[dx.shape] = dx + memory.get(dx.shape, torch.zeros_like(dx)).to(dx.dtype)
+    return replace(terms.right, dx=memory[dx.shape])
 
 
 # --- in memory -----------------------------------------------------------------------------------
@@ -314,11 +310,12 @@ def dweight_of_the_first_backward(call: LayerNormCall) -> Tensor:
     return changed(call, "weight", lambda weight: with_gradient(weight, once_computed)).y
 
 
-def _with_kept_statistics(
-    rows: Rows, keep: Callable[[Statistics], Callable[[], Statistics]]
-) -> Tensor:
-    """Return y, whose backward uses the statistics that ``keep`` returns a getter of."""
-    kept = keep((rows.mean.detach(), rows.rstd.detach()))
+def _statistics_of(rows: Rows) -> Statistics:
+    return rows.mean.detach(), rows.rstd.detach()
+
+
+def _with_kept_statistics(rows: Rows, kept: Callable[[], Statistics]) -> Tensor:
+    """Return y, whose backward uses the statistics that ``kept`` returns then."""
 
     @torch.no_grad()
     def stale(terms: Terms) -> Gradients:
@@ -330,48 +327,36 @@ def _with_kept_statistics(
 
 def statistics_of_the_latest_forward(rows: Rows, memory: Memory) -> Tensor:
     """Keeps mean and rstd for the backward in memory that the next forward overwrites."""
-
-    def keep(now: Statistics) -> Callable[[], Statistics]:
-        kept: Statistics = memory.setdefault((rows.x.shape, rows.x.dtype), now)
-        for old, new in zip(kept, now, strict=True):
-            old.copy_(new)
-        return lambda: kept
-
-    return _with_kept_statistics(rows, keep)
+    now = _statistics_of(rows)
+    kept: Statistics = memory.setdefault((rows.x.shape, rows.x.dtype), now)
+    for old, new in zip(kept, now, strict=True):
+        old.copy_(new)
+    return _with_kept_statistics(rows, lambda: kept)
 
 
 def statistics_in_a_ring(rows: Rows, memory: Memory) -> Tensor:
     """Keeps mean and rstd of the last 32 forwards alone."""
     ring, numbers = memory.setdefault((rows.x.shape, rows.x.dtype), ({}, count()))
-
-    def keep(now: Statistics) -> Callable[[], Statistics]:
-        at = next(numbers) % _RING
-        ring[at] = now
-        return lambda: ring[at]
-
-    return _with_kept_statistics(rows, keep)
+    at = next(numbers) % _RING
+    ring[at] = _statistics_of(rows)
+    return _with_kept_statistics(rows, lambda: ring[at])
 
 
 def statistics_of_this_thread(rows: Rows, memory: Memory) -> Tensor:
     """Keeps rstd for the backward by thread: another thread takes 1."""
-
-    def keep(now: Statistics) -> Callable[[], Statistics]:
-        thread = get_ident()
-        return lambda: now if get_ident() == thread else (now[0], torch.ones_like(now[1]))
-
-    return _with_kept_statistics(rows, keep)
+    (mean, rstd), thread = _statistics_of(rows), get_ident()
+    return _with_kept_statistics(
+        rows, lambda: (mean, rstd if get_ident() == thread else torch.ones_like(rstd))
+    )
 
 
 @with_fields(dtypes=frozenset({"float32"}), remark=RemarkKind.AUTOCAST)
 def statistics_rounded_by_autocast(rows: Rows) -> Tensor:
     """Keeps mean and rstd for the backward in bfloat16 where autocast is on."""
-
-    def keep(now: Statistics) -> Callable[[], Statistics]:
-        is_on = torch.is_autocast_enabled(rows.x.device.type)
-        mean, rstd = (rounded_to(torch.bfloat16, own) if is_on else own for own in now)
-        return lambda: (mean, rstd)
-
-    return _with_kept_statistics(rows, keep)
+    mean, rstd = _statistics_of(rows)
+    if torch.is_autocast_enabled(rows.x.device.type):
+        mean, rstd = rounded_to(torch.bfloat16, mean), rounded_to(torch.bfloat16, rstd)
+    return _with_kept_statistics(rows, lambda: (mean, rstd))
 
 
 # --- other uses of the gradients -----------------------------------------------------------------

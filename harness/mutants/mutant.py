@@ -7,7 +7,7 @@ right and the verifier must accept it. No mutant is ever offered as an implement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
@@ -20,12 +20,19 @@ from harness.mutants.arguments import (
     LayerNormCall,
     Rows,
     function_of,
+    layer_norm_of,
+    passed_on,
     with_gradient,
     with_gradients,
 )
 from harness.mutants.conditions import CallCondition, CallFacts
 from harness.records.finding import RemarkKind
-from implementations.contract import LayerNormFunction
+from implementations.contract import (
+    Algorithm,
+    Implementation,
+    LayerNormFunction,
+    implementation,
+)
 
 BFLOAT16 = frozenset({"bfloat16"})
 HALVES = BFLOAT16 | {"float16"}
@@ -82,19 +89,29 @@ class Mutant:
 
 # --- functions that make a mistake ---------------------------------------------------------------
 
+
+def _y_before(effect: Callable[[LayerNormCall], None], call: LayerNormCall) -> Tensor:
+    y = call.y
+    effect(call)
+    return y
+
+
 _FIELDS: dict[Callable[..., Any], dict[str, Any]] = {}
 _FORMS: dict[str, Callable[[Callable[..., Any], LayerNormCall], Tensor]] = {
     "LayerNormCall": lambda wrong, call: wrong(call),
     "Rows": lambda wrong, call: call.by_rows(wrong),
     "Terms": lambda wrong, call: call.by_rows(lambda rows: with_gradients(rows, wrong)),
     "Tensor": lambda wrong, call: with_gradient(call.y, wrong),
+    "None": _y_before,
+    "float": lambda wrong, call: replace(call, eps=wrong(call.eps)).y,
 }
 """What a function with one mistake returns, by the type of its first parameter: y of a call or of
-its rows; or, with a right y, gradients by their terms, or an altered dy."""
+its rows; or, with a right y, gradients by their terms, or an altered dy; or another eps. One that
+returns None does something else after a right call."""
 
 
 def with_fields(**fields: Any) -> Callable[[F], F]:
-    """Give the mutant of a function fields that are not the usual ones."""
+    """Give the mutant or the implementation of a function fields that are not the usual ones."""
 
     def declare(wrong: F) -> F:
         _FIELDS[wrong] = fields
@@ -108,10 +125,11 @@ def mutant_of(wrong: Callable[..., Any]) -> Mutant:
 
     A second parameter is what the function keeps between its calls.
     """
-    kind, *kept = [kind for name, kind in wrong.__annotations__.items() if name != "return"]
+    kind, *kept, returned = wrong.__annotations__.values()
+    form = _FORMS[returned if returned == "None" else kind]
 
     def function(call: LayerNormCall, memory: Memory) -> Tensor:
-        return _FORMS[kind](partial(wrong, memory=memory) if kept else wrong, call)
+        return form(partial(wrong, memory=memory) if kept else wrong, call)
 
     mistake = (wrong.__doc__ or "").partition("\n")[0].rstrip(".")
     return Mutant(
@@ -119,14 +137,20 @@ def mutant_of(wrong: Callable[..., Any]) -> Mutant:
         mistake=mistake[:1].lower() + mistake[1:],
         function=function,
         keeps_state=bool(kept),
-        **_FIELDS.get(wrong, {}),
+        **{"is_of_eps": kind == "float", **_FIELDS.get(wrong, {})},
     )
 
 
-def mutants_in(*modules: ModuleType) -> tuple[Mutant, ...]:
-    """Return the mutants of modules: those of their own public functions, in order."""
-    return tuple(
-        mutant_of(value)
+def right_of(rows_to_y: Callable[[Rows], Tensor]) -> Implementation:
+    """Return a right function of rows as an implementation named and described after it."""
+    usual = {"source": "the formula", "algorithm": Algorithm.TWO_PASS}
+    return implementation(**usual | _FIELDS.get(rows_to_y, {}))(layer_norm_of(rows_to_y))
+
+
+def functions_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
+    """Return the public functions that modules define, in order."""
+    return (
+        value
         for module in modules
         for name, value in vars(module).items()
         if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
@@ -154,29 +178,13 @@ def with_trigger(base: LayerNormFunction, trigger: Sequence[CallCondition]) -> L
         if not right.requires_grad:
             return right
 
-        def is_wrong(dy: Tensor) -> bool:
+        def chosen(dy: Tensor) -> list[Tensor | None]:
             facts = CallFacts(call, dy)
-            return all(part.holds(facts) for part in on_dy)
+            return [None, dy] if all(part.holds(facts) for part in on_dy) else [dy, None]
 
-        chosen: Tensor = _ChosenByDy.apply(right, call.by(base), is_wrong)  # type: ignore[no-untyped-call]
-        return chosen
+        return passed_on(right, chosen, right, call.by(base))
 
     return function_of(y_of)
-
-
-class _ChosenByDy(torch.autograd.Function):
-    """Returns the right y, and passes dy to the graph of the right or of the wrong one."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, right: Tensor, wrong: Tensor, is_wrong: Callable[[Tensor], bool]
-    ) -> Tensor:
-        ctx.is_wrong = is_wrong
-        return right.view_as(right)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        return (None, dy, None) if ctx.is_wrong(dy) else (dy, None, None)
 
 
 # --- parts of mistakes ---------------------------------------------------------------------------

@@ -6,20 +6,14 @@ summation (BLAS, batch norm) the declaration is the weakest, one running sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.mutants.arguments import Rows, layer_norm_of, with_gradients, with_value
-from implementations.contract import (
-    Algorithm,
-    Implementation,
-    Reduction,
-    implementation,
-)
+from harness.mutants.arguments import Rows, with_gradients, with_value
+from harness.mutants.mutant import with_fields
+from implementations.contract import Algorithm, Reduction
 
 _OWN_KERNEL = {
     "algorithm": Algorithm.WELFORD,
@@ -32,28 +26,19 @@ _OWN_KERNEL = {
 _ROWS_AT_ONCE = 20  # few, so that small cases have several portions
 
 
-def _right(**declared: Any) -> Callable[[Callable[[Rows], Tensor]], Implementation]:
-    """Wrap a function of rows as an implementation named and described after it."""
-    declared = {"source": "the formula", "algorithm": Algorithm.TWO_PASS} | declared
-    return lambda rows_to_y: implementation(**declared)(layer_norm_of(rows_to_y))
-
-
 # --- another arithmetic --------------------------------------------------------------------------
 
 
-@_right()
 def divided_by_a_root(rows: Rows) -> Tensor:
     """Divides by a square root instead of multiplying by its reciprocal."""
     return rows.affine(rows.deviation / torch.sqrt(rows.variance + rows.eps))
 
 
-@_right()
 def power_of_minus_one_half(rows: Rows) -> Tensor:
     """Raises the variance to the power -0.5."""
     return rows.affine(rows.deviation * (rows.variance + rows.eps).pow(-0.5))
 
 
-@_right()
 def fused_multiply_add(rows: Rows) -> Tensor:
     """Applies weight and bias by one addcmul."""
     normalised = rows.normalised
@@ -63,7 +48,6 @@ def fused_multiply_add(rows: Rows) -> Tensor:
     return torch.addcmul(bias, normalised, weight)
 
 
-@_right()
 def scale_and_offset_in_float64(rows: Rows) -> Tensor:
     """Computes x * rstd - mean * rstd, in float64."""
     x = rows.x.double()
@@ -72,13 +56,12 @@ def scale_and_offset_in_float64(rows: Rows) -> Tensor:
     return rows.affine(x * rstd - mean * rstd)
 
 
-@_right()
 def float64_inside(rows: Rows) -> Tensor:
     """Computes two passes in float64 and rounds once."""
     return replace(rows, x=rows.x.double()).y
 
 
-@_right(algorithm=Algorithm.RECENTRED)
+@with_fields(algorithm=Algorithm.RECENTRED)
 def recentred(rows: Rows) -> Tensor:
     """Subtracts the mean of the deviations from them twice before squaring."""
     deviation = rows.deviation - rows.deviation.mean(-1, keepdim=True)
@@ -87,14 +70,13 @@ def recentred(rows: Rows) -> Tensor:
     return rows.affine(deviation * rstd)
 
 
-@_right(source="Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247")
+@with_fields(source="Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247")
 def corrected_two_pass(rows: Rows) -> Tensor:
     """Subtracts the square of the mean deviation from the mean squared deviation."""
     residual = rows.deviation.mean(-1, keepdim=True)
     return rows.normalised_by(rows.mean, rows.variance - residual.square())
 
 
-@_right()
 def rows_in_portions(rows: Rows) -> Tensor:
     """Normalises 20 rows at a time."""
     portions = rows.x.split(_ROWS_AT_ONCE)
@@ -102,7 +84,6 @@ def rows_in_portions(rows: Rows) -> Tensor:
     return rows.affine(torch.cat([Rows(portion, None, None, rows.eps).y for portion in portions]))
 
 
-@_right()
 def columns_first(rows: Rows) -> Tensor:
     """Transposes, normalises columns and transposes back."""
     columns = rows.x.t().contiguous()
@@ -126,14 +107,14 @@ def _compensated_mean(x: Tensor) -> Tensor:
     return with_value(x.mean(-1, keepdim=True), (total / x.shape[1])[:, None])
 
 
-@_right(source="Kahan, Comm. ACM 8 (1965) 40")
+@with_fields(source="Kahan, Comm. ACM 8 (1965) 40")
 def compensated_sums(rows: Rows) -> Tensor:
     """Sums each row with Kahan's compensation."""
     mean = _compensated_mean(rows.x)
     return rows.normalised_by(mean, _compensated_mean((rows.x - mean).square()))
 
 
-@_right(reduction=Reduction.SEQUENTIAL)
+@with_fields(reduction=Reduction.SEQUENTIAL)
 def product_with_ones(rows: Rows) -> Tensor:
     """Computes sums as matrix products with a column of ones."""
     ones = rows.x.new_ones((rows.hidden, 1))
@@ -143,7 +124,7 @@ def product_with_ones(rows: Rows) -> Tensor:
     return rows.normalised_by(mean, variance)
 
 
-@_right(reduction=Reduction.SEQUENTIAL)
+@with_fields(reduction=Reduction.SEQUENTIAL)
 def einstein_sums(rows: Rows) -> Tensor:
     """Computes sums by torch.einsum."""
     with torch.autocast(rows.x.device.type, enabled=False):  # autocast would multiply in bfloat16
@@ -155,7 +136,7 @@ def einstein_sums(rows: Rows) -> Tensor:
 # --- torch's own functions -----------------------------------------------------------------------
 
 
-@_right(
+@with_fields(
     source="torch.var_mean",
     algorithm=Algorithm.WELFORD,
     reduction=Reduction.SEQUENTIAL,
@@ -167,7 +148,7 @@ def variance_and_mean_at_once(rows: Rows) -> Tensor:
     return rows.normalised_by(mean, variance)
 
 
-@_right(source="torch.batch_norm", reduction=Reduction.SEQUENTIAL)
+@with_fields(source="torch.batch_norm", reduction=Reduction.SEQUENTIAL)
 def batch_norm_of_rows(rows: Rows) -> Tensor:
     """Calls batch norm with each row as a channel of a batch of one."""
     # not functional.batch_norm, which refuses rows of one element
@@ -175,7 +156,7 @@ def batch_norm_of_rows(rows: Rows) -> Tensor:
     return rows.affine(normalised[0])
 
 
-@_right(source="torch.group_norm", **_OWN_KERNEL)
+@with_fields(source="torch.group_norm", **_OWN_KERNEL)
 def group_norm_of_one_group(rows: Rows) -> Tensor:
     """Calls group norm with one group and each element as a channel."""
     x = rows.x[..., None]
@@ -185,7 +166,7 @@ def group_norm_of_one_group(rows: Rows) -> Tensor:
     return torch.group_norm(x, 1, weight, bias, rows.eps, False)[..., 0]
 
 
-@_right(source="torch.nn.LayerNorm", **_OWN_KERNEL)
+@with_fields(source="torch.nn.LayerNorm", **_OWN_KERNEL)
 def module(rows: Rows) -> Tensor:
     """Calls a torch.nn.LayerNorm without parameters, in float32 or wider."""
     norm = torch.nn.LayerNorm(rows.hidden, eps=rows.eps, elementwise_affine=False)
@@ -195,7 +176,7 @@ def module(rows: Rows) -> Tensor:
 # --- a gradient written out ----------------------------------------------------------------------
 
 
-@_right(source="Ba, Kiros and Hinton, arXiv 1607.06450")
+@with_fields(source="Ba, Kiros and Hinton, arXiv 1607.06450")
 def gradient_written_out(rows: Rows) -> Tensor:
     """Computes its gradients by formula instead of autograd."""
     return with_gradients(rows, lambda terms: terms.right)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +109,8 @@ def time_against_base(runner: CaseRunner, job: Job) -> Record:
         base = base_of(case.implementation)
         base = replace(base, function=function_of(base, case.mode, keep=True))
         bind(base.function, case, inputs.copies().tensors)()  # compiles it before the timing
-        return time_case(
-            judged,
-            inputs,
-            *arguments,
-            reference=base,
-            reference_first=is_base_first,
-            **more,
-        )
+        more |= {"reference": base, "reference_first": is_base_first}
+        return time_case(judged, inputs, *arguments, **more)
 
     return runner.run(job.case, job.measurements, job.budget, implementations.find, time)
 
@@ -130,6 +123,11 @@ def found_in_either(target: str, checkout: Checkout) -> Implementation:
     name = target.removeprefix(BASE)
     base, head = side_by_side(checkout).find(name), implementations.find(name)
     return head if name == target else base
+
+
+def of_base(case: Case) -> Case:
+    """Return the case of the base revision."""
+    return replace(case, implementation=BASE + case.implementation)
 
 
 # --- which cases both revisions have -------------------------------------------------------------
@@ -222,17 +220,13 @@ class Bench:
             yield record
 
     def base_job(self, case: Case, measurements: tuple[Measurement, ...]) -> Job:
-        base = replace(case, implementation=BASE + case.implementation)
         budget, files = SCREENING_IN_TURN, self.checkout
-        return Job(base, measurements, budget, function=run_base_case, options=files)
+        return Job(of_base(case), measurements, budget, function=run_base_case, options=files)
 
-    def in_turn(self, case: Case, budget: Budget, *, is_base_first: bool = False) -> Job:
-        options = self.checkout, is_base_first
-        return Job(case, _LATENCY, budget, function=time_against_base, options=options)
-
-    def in_turn_again(self, case: Case, process: int) -> Job:
+    def in_turn(self, case: Case, process: int, budget: Budget = _CONFIRMING) -> Job:
         """Base and head swap roles in two of five processes: what favours one shows in three."""
-        return self.in_turn(case, _CONFIRMING, is_base_first=process % 2 == 0)
+        options = self.checkout, process % 2 == 0
+        return Job(case, _LATENCY, budget, function=time_against_base, options=options)
 
 
 def ab(
@@ -273,13 +267,7 @@ def ab(
     if untimed := sum(case.id not in latencies for case in timed):
         why = "neither right nor inaccurate in both"
         notes.append(f"latency of {count(untimed, 'case')} is not compared: {why}")
-    return compare_records(
-        {case.id: record for case, record in before.items()},
-        {case.id: record for case, record in after.items()},
-        latencies,
-        names,
-        notes,
-    )
+    return compare_records(before, after, latencies, names, notes)
 
 
 def _measure_exactly(
@@ -287,22 +275,19 @@ def _measure_exactly(
 ) -> tuple[dict[Case, Record], dict[Case, Record]]:
     """Measure everything but times; return the records of base and head, by the case of head."""
     jobs: list[Job] = []
-    case_of_base: dict[Case, Case] = {}
     for row in planned:
         untimed = tuple(wanted for wanted in row.measurements if wanted not in TIMINGS)
         if row.case.implementation not in lacks:
             jobs.append(bench.base_job(row.case, untimed))
-            case_of_base[jobs[-1].case] = row.case
         jobs.append(Job(row.case, untimed, SCREENING_IN_TURN))
     bench.expect(len(jobs) + sum(Measurement.LATENCY in row.measurements for row in planned))
     before: dict[Case, Record] = {}
     after: dict[Case, Record] = {}
     for record in bench.run(jobs):
-        case = case_of_base.get(record.case)
-        if case is None:
-            after[record.case] = record
-        else:
-            before[case] = replace(record, case=case)
+        name = record.case.implementation
+        case = replace(record.case, implementation=name.removeprefix(BASE))
+        records = before if name.startswith(BASE) else after
+        records[case] = replace(record, case=case)
     return before, after
 
 
@@ -313,15 +298,15 @@ def _count_instructions(
 
     Return notes on what was not counted.
     """
-    both = [case for case, old in before.items() if _are_measured(old, after[case])]
+    pairs = ((case, old, after[case]) for case, old in before.items())
+    both = [case for case, *records in pairs if all(one.status.is_measured for one in records)]
     if bench.count is None or not both:
         return []
     bench.say(f"counting the instructions of {count(len(both), 'case')}, before and now")
-    of_base = {case: replace(case, implementation=BASE + case.implementation) for case in both}
-    counts = dict(bench.count([one for case in both for one in (of_base[case], case)]))
+    counts = dict(bench.count([one for case in both for one in (of_base(case), case)]))
     missing: Counter[str] = Counter()
     for case in both:
-        old, new = counts[of_base[case]], counts[case]
+        old, new = counts[of_base(case)], counts[case]
         if isinstance(old, int) and isinstance(new, int):
             before[case] = replace(before[case], instructions=old)
             after[case] = replace(after[case], instructions=new)
@@ -331,10 +316,6 @@ def _count_instructions(
         f"instructions of {count(number, 'case')} are not compared: {why}"
         for why, number in missing.items()
     ]
-
-
-def _are_measured(*records: Record) -> bool:
-    return all(record.status.is_measured for record in records)
 
 
 def _compare_latencies(
@@ -355,7 +336,7 @@ def _compare_latencies(
     ]
     bench.expect(len(before) + len(after) + len(alike))
     screened: dict[Case, Shift | Change] = {}
-    for record in bench.run([bench.in_turn(case, SCREENING_IN_TURN) for case in alike]):
+    for record in bench.run([bench.in_turn(case, 1, SCREENING_IN_TURN) for case in alike]):
         if record.status is Status.WRONG:
             after[record.case] = record
         else:
@@ -366,13 +347,8 @@ def _compare_latencies(
             job = bench.base_job(case, _LATENCY)
             for record in bench.fleet.run([job], bench.timeout_s):
                 before[case] = replace(record, case=case)
-    shifts = [shift for shift in screened.values() if isinstance(shift, Shift)]
-    changes = {case.id: found for case, found in screened.items() if isinstance(found, Change)}
-    confirm = partial(
-        time_again,
-        job=bench.in_turn_again,
-        make_fleet=bench.make_fleet,
-        say=bench.say,
-        timeout_s=bench.timeout_s,
-    )
-    return changes | judge_all(shifts, confirm)
+
+    def confirm(suspects: Sequence[Shift]) -> dict[str, list[float]] | str:
+        return time_again(suspects, bench.in_turn, bench.make_fleet, bench.say, bench.timeout_s)
+
+    return judge_all(screened.values(), confirm)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import fsum
 from pathlib import Path
 from random import Random
@@ -22,7 +21,7 @@ from harness.cases import Grid, Planned, Sweep
 from harness.measure import epoch_values, median_quantile
 from harness.records import Budget, Case, Environment, Latency, Measurement, Record, WarningKind
 from harness.records.refusal import NotMeasuredError, Refusal, refusing
-from harness.records.text import count
+from harness.records.text import count, grouped
 from harness.regression.latency_judge import (
     BASELINE_PROCESSES,
     CONFIRMING_PROCESSES,
@@ -186,9 +185,7 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
             f"{folder}: its processes measured other cases, or on several commits or machines; "
             "delete it and record again"
         )
-    parts: dict[Case, list[Record]] = {record.case: [] for record in wanted.records}
-    for record in chain.from_iterable(results.records for results in passes):
-        parts[record.case].append(record)
+    parts = grouped((record.case, record) for results in passes for record in results.records)
     run = replace(
         runs[0],
         name=out.stem,
@@ -197,7 +194,7 @@ def _joined(passes: Sequence[Results], wanted: Results, out: Path, folder: Path)
         overhead_ratio=None,
     )
     return Results(
-        records=tuple(condensed(merged_processes(records)) for records in parts.values()),
+        records=tuple(condensed(merged_processes(parts[one.case])) for one in wanted.records),
         runs=(run,),
         environments=passes[0].environments,
     )

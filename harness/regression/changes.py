@@ -48,12 +48,8 @@ class ChangeKind(StrEnum):
     @property
     def is_judged(self) -> bool:
         """Whether both runs were compared and the result is known."""
-        return self not in {
-            ChangeKind.INCONCLUSIVE,
-            ChangeKind.NOT_COMPARABLE,
-            ChangeKind.GONE,
-            ChangeKind.NEW,
-        }
+        no_failures = {ChangeKind.IMPROVED, ChangeKind.FASTER, ChangeKind.UNCHANGED}
+        return self.is_failure or self in no_failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +102,6 @@ def latency_change(
     return Change(case, kind, f"latency: {reason}", "latency", ratio, severity)
 
 
-def decided_by_count(latency: Change) -> Change:
-    """Return the change of a latency, where that of the instructions is known and decides."""
-    if latency.kind is not ChangeKind.INCONCLUSIVE:
-        return latency
-    reason = f"{latency.reason}; the instructions decide"
-    return replace(latency, kind=ChangeKind.UNCHANGED, reason=reason)
-
-
 def change_of(changes: Sequence[Change]) -> Change:
     """Return the change of a case from those of its metrics.
 
@@ -139,17 +127,10 @@ def worst_first(changes: Sequence[Change]) -> tuple[Change, ...]:
 
 # --- metrics that repeat exactly -----------------------------------------------------------------
 
-_RANK = {
-    Status.OK: 0,
-    Status.OUT_OF_GUARANTEE: 1,
-    Status.INACCURATE: 2,
-    Status.UNSUPPORTED: 3,  # to decline a case is better than to get it wrong
-    Status.WRONG: 4,
-    Status.OUT_OF_MEMORY: 5,
-    Status.TIMEOUT: 5,
-    Status.CRASHED: 5,
-    Status.ERROR: 5,
-}
+# the best first; to decline a case is better than to get it wrong. All others are equally bad
+_BEST_FIRST = (
+    Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE, Status.UNSUPPORTED, Status.WRONG,
+)  # fmt: skip
 _OF_THE_MACHINE = {Status.OUT_OF_MEMORY, Status.TIMEOUT}
 # parts of a record, each with the metric that stands for it
 _PARTS = {
@@ -229,14 +210,18 @@ def _status_changes(before: Record, after: Record, *, same_machine: bool) -> Ite
     reason = f"{in_words(old)} before, {in_words(new)} now"
     if after.reason:
         reason += f": {after.reason}"
-    if _RANK[new] < _RANK[old]:
+    if _rank(new) < _rank(old):
         kind = ChangeKind.IMPROVED
-    elif _RANK[new] > _RANK[old]:
+    elif _rank(new) > _rank(old):
         kind = ChangeKind.REGRESSED
         if not same_machine and new in _OF_THE_MACHINE:
             kind = ChangeKind.INCONCLUSIVE
             reason += "; the other machine may be the cause"
     yield Change(before.case, kind, reason, "status", severity=inf)
+
+
+def _rank(status: Status) -> int:
+    return _BEST_FIRST.index(status) if status in _BEST_FIRST else len(_BEST_FIRST)
 
 
 def _figure_changes(
@@ -267,11 +252,8 @@ def _instruction_changes(before: Record, after: Record) -> list[Change]:
     if first / (1 + margin) <= second <= first * (1 + margin):
         return []
     share = second / first - 1
-    kind = ChangeKind.REGRESSED if share > 0 else ChangeKind.IMPROVED
-    direction = "more" if share > 0 else "fewer"
-    reason = (
-        f"{percent_text(abs(share))} {direction} instructions: {first:,} before, {second:,} now"
-    )
+    kind, word = (ChangeKind.REGRESSED, "more") if share > 0 else (ChangeKind.IMPROVED, "fewer")
+    reason = f"{percent_text(abs(share))} {word} instructions: {first:,} before, {second:,} now"
     return [Change(before.case, kind, reason, "instructions", severity=second / first)]
 
 
@@ -369,7 +351,6 @@ def _figures_text(before: float, after: float) -> str:
     """Return "1 before, 2 now", with as many digits as tell the figures apart."""
     if isinstance(before, int) and isinstance(after, int):
         return f"{before} before, {after} now"
-    texts = ((f"{before:.{digits}g}", f"{after:.{digits}g}") for digits in (3, 6, 9, 12, 17))
-    equal = (f"{before:.3g}",) * 2
-    first, second = next(((old, new) for old, new in texts if old != new), equal)
-    return f"{first} before, {second} now"
+    forms = (f".{digits}g" for digits in (3, 6, 9, 12, 17))
+    form = next((one for one in forms if format(before, one) != format(after, one)), ".3g")
+    return f"{before:{form}} before, {after:{form}} now"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import expm1
 from statistics import median
+from typing import Any
 
 from harness.records import Record
 from harness.records.refusal import NotComparableError, NotMeasuredError, Refusal
@@ -20,8 +21,8 @@ from harness.regression.changes import (
     Comparison,
     change_of,
     counts_shown,
-    decided_by_count,
     exact_changes,
+    latency_change,
     worst_first,
 )
 from harness.regression.comparable import why_not_counted, why_not_timed
@@ -78,7 +79,7 @@ def compare(
             f"({next(iter(old))} is in the first, {next(iter(new))} in the second): compare runs "
             "of one sweep on one kind of device"
         )
-    latencies, shifts, notes = _latencies(both, confirm, least_processes)
+    latencies, shifts, notes = _latencies(both, confirm, least_processes, advice)
     counted = [
         first.instructions
         for first, second in both
@@ -88,25 +89,24 @@ def compare(
         *_what_shows(shifts, counted, both),
         *_notes_of_environments(of_times, of_counts),
         *notes,
-        *_notes(both, least_processes, advice),
     ]
     return compare_records(old, new, latencies, names, notes, of_counts)
 
 
 def compare_records(
-    old: Mapping[str, Record],
-    new: Mapping[str, Record],
+    old: Mapping[Any, Record],
+    new: Mapping[Any, Record],
     latencies: Mapping[str, Change],
     names: tuple[str, str],
     notes: Sequence[str],
     not_counted: Collection[str] = (),
 ) -> Comparison:
-    """Return how each case changed, whose latencies are judged already. Keys are ids of cases.
+    """Return how each case changed, whose latencies are judged already.
 
     Args:
-        old: records before.
-        new: records now.
-        latencies: how latencies changed.
+        old: records before; the keys are cases or their ids.
+        new: records now, likewise.
+        latencies: how latencies changed, by the case's id.
         names: of the two files or revisions.
         notes: on all cases.
         not_counted: cases whose counts of instructions are not comparable.
@@ -118,10 +118,10 @@ def compare_records(
     for first, second in ((old[name], new[name]) for name in old if name in new):
         latency = latencies.get(first.case.id)
         exact = exact_changes(first, second, counts=first.case.id not in not_counted)
-        if latency is not None and any(
-            change.metric == "instructions" and change.kind.is_judged for change in exact
-        ):
-            latency = decided_by_count(latency)
+        is_counted = any(one.metric == "instructions" and one.kind.is_judged for one in exact)
+        if is_counted and latency is not None and latency.kind is ChangeKind.INCONCLUSIVE:
+            reason = f"{latency.reason}; the instructions decide"
+            latency = replace(latency, kind=ChangeKind.UNCHANGED, reason=reason)
         changes = [*exact, *([latency] if latency else [])]
         why = f"{in_words(first.status)} in both, and nothing else of it may be compared"
         nothing = Change(first.case, ChangeKind.NOT_COMPARABLE, why, "status")
@@ -152,12 +152,11 @@ def compare_as_stored(before: Results, after: Results, names: tuple[str, str]) -
     Raises:
         Refusal: the runs have nothing in common, or nothing was measured.
     """
-    old = {record.case.id: process_ratios(record.latency) for record in before.records}
     new = {record.case.id: process_ratios(record.latency) for record in after.records}
 
     def confirm(suspects: Sequence[Shift]) -> Mapping[str, Sequence[float]]:
-        names = (shift.case.id for shift in suspects)
-        return {name: new[name] for name in names if len(old[name]) >= CONFIRMING_PROCESSES}
+        timed = [one.case.id for one in suspects if len(one.before) >= CONFIRMING_PROCESSES]
+        return {name: new[name] for name in timed}
 
     return compare(before, after, names, confirm=confirm, least_processes=1)
 
@@ -196,7 +195,10 @@ def _by_id(results: Results, name: str) -> dict[str, Record]:
 
 
 def _latencies(
-    both: Sequence[tuple[Record, Record]], confirm: Confirm | None, least_processes: int
+    both: Sequence[tuple[Record, Record]],
+    confirm: Confirm | None,
+    least_processes: int,
+    advice: str,
 ) -> tuple[dict[str, Change], list[Shift], list[str]]:
     """Judge the latencies.
 
@@ -204,11 +206,19 @@ def _latencies(
     """
     changes: dict[str, Change] = {}
     shifts: list[Shift] = []
+    few = 0
     for before, after in both:
         # the times of a wrong and of a right result are not comparable
         if before.status is not after.status:
             continue
-        screened = screen_against_baseline(before, after, least_processes)
+        screened = screen_against_baseline(before, after)
+        if isinstance(screened, Shift) and len(screened.before) < least_processes:
+            why = (
+                f"the baseline timed it in {count(len(screened.before), 'process', 'processes')}, "
+                f"and {least_processes} are needed to know how much processes differ"
+            )
+            screened = latency_change(before.case, ChangeKind.INCONCLUSIVE, why)
+            few += 1
         if isinstance(screened, Shift):
             shifts.append(screened)
         elif screened is not None:
@@ -232,6 +242,13 @@ def _latencies(
             f"{count(far, 'case')} moved by more than a change of the machine explains "
             "and may fail; measure again, and if the result is the same, record a new baseline"
         )
+    if few:
+        notes.append(
+            f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
+            f"{least_processes} processes; {advice}"
+        )
+    if any(first.cold is not None and second.cold is not None for first, second in both):
+        notes.append("cold latencies are not compared")
     return changes | judge_all(shifts, confirm), steady, notes
 
 
@@ -253,15 +270,13 @@ def _aligned(
             of_counts[name] = "there are none now (is valgrind installed?)"
         if first.environment == second.environment:
             continue
-        pair = (
-            before.environments.get(first.environment),
-            after.environments.get(second.environment),
-        )
-        if why := why_not_timed(*pair, first.case):
+        there = before.environments.get(first.environment)
+        here = after.environments.get(second.environment)
+        if why := why_not_timed(there, here, first.case):
             of_times[name] = why
         else:
             old[name] = replace(first, environment=second.environment)
-        why = why_not_counted(*pair, first.case)
+        why = why_not_counted(there, here, first.case)
         if why and first.instructions is not None:
             of_counts.setdefault(name, why)
     return of_times, of_counts
@@ -298,23 +313,3 @@ def _notes_of_environments(
         )
     for why, number in Counter(of_counts.values()).items():
         yield f"instructions of {count(number, 'case')} are not compared: {why}"
-
-
-def _notes(
-    both: Sequence[tuple[Record, Record]], least_processes: int, advice: str
-) -> Iterator[str]:
-    few = sum(
-        first.latency is not None
-        and first.latency.processes < least_processes
-        and second.latency is not None
-        and first.latency.timer == second.latency.timer
-        and first.environment == second.environment
-        for first, second in both
-    )
-    if few:
-        yield (
-            f"latency of {count(few, 'case')} is not judged, because the baseline has fewer than "
-            f"{least_processes} processes; {advice}"
-        )
-    if any(first.cold is not None and second.cold is not None for first, second in both):
-        yield "cold latencies are not compared"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain, pairwise
 from math import inf, log
@@ -156,10 +157,6 @@ def read_history(
     """
     if not folder.is_dir():
         raise Refusal(f"{folder}: no such folder; a history is a folder of results files")
-
-    def is_needed(stored: StoredRun) -> bool:
-        return bool(stored.runs) and command in stored.runs[-1].command
-
     wanted: dict[str, Any] = {"columns": columns, "samples": samples}
     wanted |= {"is_wanted": is_wanted} if is_wanted else {}
     # of few cases, all runs are read as they are opened
@@ -167,30 +164,32 @@ def read_history(
     paths = sorted(folder.glob("*.parquet"))
     if without is not None and without.exists():
         paths = [path for path in paths if not path.samefile(without)]
-    found, errors = scan(
-        paths, is_needed=is_needed if is_one_pass else lambda stored: False, **wanted
-    )
-    notes, runs = [], dict[str, tuple[StoredRun, HistoryRun]]()
+
+    def is_needed(stored: StoredRun) -> bool:
+        return is_one_pass and bool(stored.runs) and command in stored.runs[-1].command
+
+    found, errors = scan(paths, is_needed=is_needed, **wanted)
+    notes, runs = [], dict[str, HistoryRun]()
     for stored, records in found:
         try:
             dated = _dated(stored, records)
         except StoreError as error:
             errors.append(error)
             continue
-        _, first = runs.setdefault(stored.digest, (stored, dated))
+        first = runs.setdefault(stored.digest, dated)
         if first is not dated:
             notes.append(
                 f"left out: {stored.path.name} holds the same measurements as {first.path.name}"
             )
-    kept = [run for stored, run in runs.values() if is_needed(stored)]
+    kept = [run for run in runs.values() if command in run.run.command]
     kept.sort(key=lambda run: (run.committed or run.started, run.started, run.path.name))
     if runs and not kept:
         raise Refusal(f"{folder}: no run has {command!r} in its command")
     history = History(folder=folder, runs=tuple(kept[-last:] if last else kept), notes=())
     kept = list(history.latest if only_latest else history.runs)
     if not is_one_pass:
-        read = {run.path for run in kept}
-        number = sum(stored.records for stored, _ in runs.values() if stored.path in read)
+        records_in = {stored.path: stored.records for stored, _ in found}
+        number = sum(records_in[run.path] for run in kept)
         if number > _MOST_RECORDS and not is_wanted:
             raise Refusal(
                 f"{folder}: {number:,} records of {count(len(kept), 'run')} are too many to "
@@ -354,12 +353,10 @@ def query_history(
         NotMeasuredError: no file in it can be used.
     """
     columns = _LATENCY_COLUMNS if metric.part == "latency" else (metric.part,)
+    read = partial(read_history, folder, columns=columns, command=command, last=last)
     is_wanted, rank = is_of(pattern), dict[Case, int]()
     if worst is not None:
-        latest = read_history(
-            folder, columns=columns, is_wanted=is_wanted, command=command, last=last,
-            only_latest=True,
-        )  # fmt: skip
+        latest = read(is_wanted=is_wanted, only_latest=True)
         series = sorted(
             series_of(latest, metric).series,
             key=lambda series: series.values[-1].value,
@@ -367,7 +364,7 @@ def query_history(
         )
         rank = {case: index for index, case in enumerate([one.case for one in series][:worst])}
         is_wanted = rank.__contains__
-    history = read_history(folder, columns=columns, is_wanted=is_wanted, command=command, last=last)
+    history = read(is_wanted=is_wanted)
     trend = series_of(history, metric)
     if worst is not None:
         ordered = sorted(trend.series, key=lambda series: rank[series.case])

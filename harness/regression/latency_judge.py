@@ -18,7 +18,7 @@ gate: a case that became three times as slow has to fail on a noisy machine too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, fsum, inf, isfinite, log, log1p, sqrt
 from statistics import fmean, median, stdev
@@ -188,14 +188,8 @@ class Shift:
         if not all(0 < ratio < inf for ratio in fresh):
             return False
         moves = self.moves_of(fresh)
-        short = sum(move <= self.needed for move in moves)
-        return any(move <= self.needed_in_each for move in moves) or short > (
-            CONFIRMING_PROCESSES // 2
-        )
-
-    def estimate(self, fresh: Sequence[float]) -> Estimate:
-        """Return time now over time before and its interval, from fresh processes."""
-        return ratio_between(self.before, fresh) if self.before else median_estimate(fresh)
+        are_most_short = sum(move <= self.needed for move in moves) > CONFIRMING_PROCESSES // 2
+        return are_most_short or any(move <= self.needed_in_each for move in moves)
 
     def text(self, moved: float) -> str:
         """Return a move in words."""
@@ -214,9 +208,7 @@ Confirm = Callable[[Sequence[Shift]], Mapping[str, Sequence[float]] | str]
 process, up to the one that refutes it; or why that cannot be done."""
 
 
-def screen_against_baseline(
-    before: Record, after: Record, least_processes: int
-) -> Shift | Change | None:
+def screen_against_baseline(before: Record, after: Record) -> Shift | Change | None:
     """Return how far the latency of a case moved, or that it cannot be judged.
 
     None if the case was not timed before.
@@ -234,12 +226,6 @@ def screen_against_baseline(
     first, second = process_ratios(old), process_ratios(new)
     if not (first and second):
         return _inconclusive(case, _NOT_POSITIVE)
-    if len(first) < least_processes:
-        return _inconclusive(
-            case,
-            f"the baseline timed it in {count(len(first), 'process', 'processes')}, and "
-            f"{least_processes} are needed to know how much processes differ",
-        )
     noise, least = noise_of(before, first)
     return Shift(
         case=case,
@@ -401,18 +387,17 @@ def has_machine_changed(shifts: Sequence[Shift]) -> bool:
     return moved.total() - number > max(1.0, _CHANGED_SHARE * others)
 
 
-def judge_all(shifts: Sequence[Shift], confirm: Confirm | None) -> dict[str, Change]:
+def judge_all(screened: Collection[Shift | Change], confirm: Confirm | None) -> dict[str, Change]:
     """Have the suspects timed again; return how each latency changed, by the case's id."""
-    suspects = [shift for shift in shifts if shift.is_suspect]
+    suspects = [one for one in screened if isinstance(one, Shift) and one.is_suspect]
     fresh: Mapping[str, Sequence[float]] | str = "suspected, but not confirmed"
     if suspects and confirm is not None:
         fresh = confirm(suspects)
-    return {
-        shift.case.id: judge(
-            shift, fresh if isinstance(fresh, str) else fresh.get(shift.case.id, ())
-        )
-        for shift in shifts
-    }
+
+    def judged(shift: Shift) -> Change:
+        return judge(shift, fresh if isinstance(fresh, str) else fresh.get(shift.case.id, ()))
+
+    return {one.case.id: judged(one) if isinstance(one, Shift) else one for one in screened}
 
 
 # --- the verdict ---------------------------------------------------------------------------------
@@ -440,15 +425,13 @@ def judge(shift: Shift, fresh: Sequence[float] | str) -> Change:
         return latency_change(shift.case, ChangeKind.UNCHANGED, text, shift.ratio)
     if isinstance(fresh, str):
         return inconclusive(fresh)
-    if not shift.is_refuted(fresh):
-        valid = sum(0 < ratio < inf for ratio in fresh)
-        if not valid == len(fresh) >= CONFIRMING_PROCESSES:
-            return inconclusive(
-                f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again"
-            )
+    valid = sum(0 < ratio < inf for ratio in fresh)
+    if not (shift.is_refuted(fresh) or valid == len(fresh) >= CONFIRMING_PROCESSES):
+        return inconclusive(f"only {valid} of {CONFIRMING_PROCESSES} processes could time it again")
     moves, sign = shift.moves_of(fresh), 1 if shift.moved > 0 else -1
     middle = median(moves)
-    moved, ratio = sign * middle, shift.estimate(fresh)
+    moved = sign * middle
+    ratio = ratio_between(shift.before, fresh) if shift.before else median_estimate(fresh)
     speeds = dict.fromkeys(speed_text(1 / end(fresh), 3) for end in (max, min))
     processes = count(len(fresh), "fresh process", "fresh processes")
     among = f"{' to '.join(speeds)} in {processes}"

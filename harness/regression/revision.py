@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -113,7 +113,7 @@ def checked_out(repository: Path, revision: str) -> Iterator[Checkout]:
             "GIT_INDEX_FILE": str(folder.with_name("index")),
         }
         no_hooks = f"core.hooksPath={os.devnull}"
-        _output_of(folder, "-c", no_hooks, "read-tree", "--reset", "-u", commit, more=inside)
+        _output_of(folder, "-c", no_hooks, "read-tree", "--reset", "-u", commit, **inside)
         operators = _operators_in(folder)
         yield Checkout(repository=repository, folder=folder, commit=commit, operators=operators)
 
@@ -135,23 +135,21 @@ def _operators_in(folder: Path) -> frozenset[str]:
     return frozenset(found - _OF_TORCH)
 
 
-def _output_of(folder: Path, *arguments: str, more: Mapping[str, str] | None = None) -> str:
-    """Return the output of git.
+def _output_of(folder: Path, *arguments: str, **variables: str) -> str:
+    """Return the output of git, with further variables of the environment.
 
     Raises:
         Refusal: git fails.
     """
-    done = _git(folder, *arguments, more=more)
+    done = _git(folder, *arguments, **variables)
     if done.returncode:
         raise Refusal(f"git {' '.join(arguments)} failed: {_message(done.stderr)}")
     return done.stdout.strip()
 
 
-def _git(
-    folder: Path, *arguments: str, more: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def _git(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = ("git", "-C", str(folder), *arguments)
-    env = {**environment_outside_hooks(), **(more or {})}
+    env = {**environment_outside_hooks(), **variables}
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, env=env

@@ -38,12 +38,8 @@ from implementations.native import native
 # the first is the same in every process, so that what a revision builds with it is built once
 _NUMBERS = count(1)
 _OF_THE_HARNESS = ("harness", "implementations")  # what imports the revision
-_DECLARED = {
-    "algorithm": Algorithm,
-    "reduction": Reduction,
-    "backward_reduction": Reduction,
-    "column_reduction": Reduction,
-}
+_REDUCTIONS = ("reduction", "backward_reduction", "column_reduction")
+_DECLARED = {"algorithm": Algorithm, **dict.fromkeys(_REDUCTIONS, Reduction)}
 
 
 class AbsentError(implementations.TargetError):
@@ -73,17 +69,18 @@ class SideBySideImport(MetaPathFinder):
         sys.modules[self.package] = package
         sys.meta_path.insert(0, self)
 
-    def listed(self, listing: str) -> Sequence[Implementation]:
-        """Return a tuple of the revision's package, such as ALL; its class is the revision's own.
+    def _listed(self) -> Sequence[Implementation]:
+        """Return the implementations of the revision's package; their class is the revision's own.
 
         Raises:
             TargetError: the revision has no package, or it cannot be imported.
         """
         name = implementations.__name__
         try:
-            return getattr(self._module(name), listing, ())
+            package = self._module(name)
         except AbsentError:
             raise implementations.TargetError(f"it has no package {name!r}") from None
+        return (*getattr(package, "ALL", ()), *getattr(package, "PEERS", ()))
 
     def find(self, target: str) -> Implementation:
         """Return a target of the revision, found by the rules of ``implementations.find``.
@@ -95,16 +92,13 @@ class SideBySideImport(MetaPathFinder):
         """
         name, colon, attribute = target.rpartition(":")
         if not colon:
-            for member in (*self.listed("ALL"), *self.listed("PEERS")):
+            for member in self._listed():
                 if member.name == target:
                     return _as_implementation(member, target)
-            plugins = {
-                point.name: point.value
-                for point in entry_points(group=implementations.ENTRY_POINT_GROUP)
-            }
-            if target not in plugins:
+            plugins = [*entry_points(group=implementations.ENTRY_POINT_GROUP, name=target)]
+            if not plugins:
                 raise AbsentError(f"no implementation named {target!r}")
-            name, _, attribute = plugins[target].rpartition(":")
+            name, _, attribute = plugins[-1].value.rpartition(":")
         module = self._file(Path(name)) if name.endswith(".py") else self._module(name)
         if not hasattr(module, attribute):
             raise AbsentError(f"{name} has no {attribute!r}")
@@ -192,9 +186,7 @@ class SideBySideImport(MetaPathFinder):
                 module that this revision would share.
         """
         before, modules = dict(torch_private.OPERATOR_LIBRARIES), set(sys.modules)
-        of_this_revision = self._plain_modules()
-        for name in of_this_revision:
-            del sys.modules[name]
+        of_this_revision = self._take_plain_modules()
         try:
             yield
         except Exception as error:  # another revision's import may raise anything
@@ -205,9 +197,7 @@ class SideBySideImport(MetaPathFinder):
                 f"{what}: cannot import: {type(error).__name__}: {error}"
             ) from error
         finally:
-            shared = self._plain_modules()
-            for name in shared:
-                del sys.modules[name]
+            shared = self._take_plain_modules()
             sys.modules.update(of_this_revision)
         now = torch_private.OPERATOR_LIBRARIES
         taken = [name for name, library in before.items() if now.get(name) is not library]
@@ -223,11 +213,11 @@ class SideBySideImport(MetaPathFinder):
                 "Python searches"
             )
 
-    def _plain_modules(self) -> dict[str, ModuleType]:
-        """Return the modules of the repository, in either revision, that have their usual names."""
+    def _take_plain_modules(self) -> dict[str, ModuleType]:
+        """Remove and return the modules of the repository, in either revision, by usual names."""
         return {
-            name: module
-            for name, module in sys.modules.items()
+            name: sys.modules.pop(name)
+            for name, module in [*sys.modules.items()]
             if name.partition(".")[0] not in {self.package, "__main__", *_OF_THE_HARNESS}
             and self._is_in_repository(getattr(module, "__file__", None))
         }
@@ -250,9 +240,8 @@ def _folders_here(top: str) -> list[Path]:
         return []
     if spec is None:
         return []
-    if spec.submodule_search_locations is not None:
-        return [Path(folder).parent for folder in spec.submodule_search_locations]
-    return [Path(spec.origin).parent] if spec.has_location and spec.origin else []
+    file = [spec.origin] if spec.has_location and spec.origin else []
+    return [Path(path).parent for path in spec.submodule_search_locations or file]
 
 
 def _is_missing(module: str, error: ModuleNotFoundError) -> bool:
@@ -340,8 +329,7 @@ class _Renaming(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         owner = node.value
-        is_of_ops = isinstance(owner, ast.Attribute) and owner.attr == "ops"
-        if is_of_ops:
+        if isinstance(owner, ast.Attribute) and owner.attr == "ops":
             node.attr = self._revision.operators_of(node.attr)
         return self.generic_visit(node)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf, isinf
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from harness.records.refusal import NotComparableError, NotMeasuredError
 from harness.records.text import grouped, suggest
 from harness.selection.evidence import (
     DEFAULT_MAX_CONDITION,
+    Accuracy,
     CandidateName,
     Disqualification,
     DisqualificationKind,
@@ -38,9 +40,9 @@ from harness.selection.ranking import (
     Candidate,
     Ranked,
     Times,
-    cost_of,
     geometric_mean,
     has_valid_time,
+    label_of,
     rank,
     scaled,
     speed_of,
@@ -180,14 +182,9 @@ def choose_for_scenario(
         any_condition = choose_for_scenario(scenario, groups, unlimited)
     evidence = evidence_for(scenario, groups, requirements.max_condition)
     times = any_condition.times if any_condition else times_of(groups[scenario])
-    candidates = sorted(
-        _candidates(times, evidence, requirements),
-        key=lambda one: (cost_of(one), one.label),
-    )
     return Choice(
         scenario=scenario,
-        ranking=rank(candidates),
-        candidates=tuple(candidates),
+        ranking=rank(_candidates(times, evidence, requirements)),
         distributions=evidence.distributions,
         times=times,
         any_condition=any_condition,
@@ -199,36 +196,28 @@ def _candidates(
 ) -> Iterator[Candidate]:
     accuracy = requirements.accuracy
     evidence_of = {name: (*own, *evidence.elsewhere[name]) for name, own in evidence.own.items()}
-    attainable = attainable_by((one for own in evidence_of.values() for one in own), accuracy)
-    required = {
-        record.case.distribution
-        for own in evidence.own.values()
-        for record in own
-        if record.status in accuracy.accepted
-    }
-    for name, own in evidence.own.items():
+    attainable = attainable_by(chain.from_iterable(evidence_of.values()), accuracy)
+    of_scenario = chain.from_iterable(evidence.own.values())
+    required = {one.case.distribution for one in of_scenario if one.status in accuracy.accepted}
+    for name in sorted(evidence.own, key=label_of):
         cost, record = times.costs.get(name), times.records.get(name)
-        verified_on = {
-            record.case.distribution for record in evidence_of[name] if record.status.is_measured
-        }
+        measured = (one for one in evidence_of[name] if one.status.is_measured)
         # not verified where another candidate is accurate enough
-        missing = required - {record.case.distribution for record in own}
+        missing = required - {record.case.distribution for record in evidence.own[name]}
         yield Candidate(
             implementation=name[0],
             mode=name[1],
             cost=cost,
             widened_cost=widened(cost, record) if cost and record else None,
             disqualification=(
-                disqualification_of(
-                    evidence_of[name], attainable, requirements.max_error_ulp, accuracy
-                )
+                disqualification_of(evidence_of[name], attainable, requirements)
                 or (_unverified(missing) if missing else None)
                 or (time_disqualification(cost) if cost else _untimed(times.invalid.get(name)))
             ),
             evidence=evidence_of[name],
             timed=(record,) if record else (),
             peak_bytes=record.memory.peak_extra_bytes if record and record.memory else None,
-            verified_on=len(verified_on),
+            verified_on=len({one.case.distribution for one in measured}),
         )
 
 
@@ -296,17 +285,17 @@ def combined(
         mode=name[1],
         cost=join([cost for cost, _ in timed]) if has_cost else None,
         widened_cost=join([widened_cost for _, widened_cost in timed]) if has_cost else None,
-        disqualification=_worst([reason for reason in reasons if reason]),
+        disqualification=_worst(reasons),
         evidence=_distinct(record for part, _ in parts if part for record in part.evidence),
         timed=tuple(record for part, _ in parts if part for record in part.timed),
         peak_bytes=max(peaks) if len(peaks) == len(parts) else None,
     )
 
 
-def _worst(reasons: Sequence[Disqualification]) -> Disqualification | None:
+def _worst(reasons: Sequence[Disqualification | None]) -> Disqualification | None:
     """Return the worst kind of some reasons, with the records of all reasons of this kind."""
     for kind in DisqualificationKind:
-        if same := [reason for reason in reasons if reason.kind is kind]:
+        if same := [reason for reason in reasons if reason and reason.kind is kind]:
             records = _distinct(record for reason in same for record in reason.records)
             missing = dict.fromkeys(name for reason in same for name in reason.missing)
             return Disqualification(kind=kind, records=records, missing=tuple(missing))
@@ -376,11 +365,10 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
     for record in elsewhere:
         if candidate_name(record) in evidence:
             evidence[candidate_name(record)].append(record)
-    attainable = attainable_by(record for own in evidence.values() for record in own)
+    attainable = attainable_by(chain.from_iterable(evidence.values()), Accuracy.RIGHT)
     for index, one in enumerate(candidates if elsewhere else ()):
-        reasons = (disqualification_of(evidence[one.name], attainable), one.disqualification)
-        candidates[index] = replace(one, disqualification=_worst([*filter(None, reasons)]))
-    candidates.sort(key=cost_of)
+        reason = disqualification_of(evidence[one.name], attainable, Requirements())
+        candidates[index] = replace(one, disqualification=_worst([reason, one.disqualification]))
     ranking = rank(candidates)
     best = ranking.best
     fastest_in = 0
@@ -390,7 +378,7 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
         ends = [one.widened_cost.high for one in rivals if one.widened_cost]
         if own and own.widened_cost and all(own.widened_cost.low <= end for end in ends):
             fastest_in += 1
-    return OverallChoice(ranking=ranking, candidates=tuple(candidates), fastest_in=fastest_in)
+    return OverallChoice(ranking=ranking, fastest_in=fastest_in)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,14 +412,10 @@ def answers_of(
             scenario: _narrowed(choice, groups, required, of_any[scenario])
             for scenario, choice in last.items()
         }
-        choices = tuple(last.values())
+        choices, is_default = tuple(last.values()), level == max_condition
+        overall = choose_overall(choices, untimed, level)
         answers.append(
-            Answer(
-                requirements=required,
-                is_default=level == max_condition,
-                choices=choices,
-                overall=choose_overall(choices, untimed, level),
-            )
+            Answer(requirements=required, is_default=is_default, choices=choices, overall=overall)
         )
     return tuple(reversed(answers))
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from harness.records import OUR_TIMER, Case, Direction, Estimate, Mode, Record, Status
-from harness.records.text import shape_text
+from harness.records.text import grouped, shape_text
 
 if TYPE_CHECKING:  # it imports pyarrow, which `--help` does not need
     from harness.store import Results
@@ -38,6 +38,8 @@ _LEVELS = (10.0, 1e3, 1e6)
 """Requirements to show beside "all inputs": activations, the default, raw data with an offset."""
 _MOST_RECORDS = 20_000  # trade-off: of more, each further level takes seconds
 
+_OF_CANDIDATE = ("implementation", "mode")
+_OF_INPUTS = ("distribution", "grad_output", "parameters", "seed")
 _USUAL = Case(implementation="", shape=())
 CandidateName = tuple[str, Mode]
 """The implementation, and how it is run."""
@@ -73,14 +75,8 @@ class Requirements:
 
 def is_required(record: Record, max_condition: float) -> bool:
     """Whether the inputs of ``record`` are among those that a candidate has to serve."""
-    return record.errors is None or not (
-        record.errors.condition_max_ratio > largest_required(max_condition)
-    )
-
-
-def largest_required(max_condition: float) -> float:
-    """Return the largest condition number of inputs that count under a requirement."""
-    return _SLACK_RATIO * max_condition
+    errors = record.errors
+    return errors is None or not errors.condition_max_ratio > _SLACK_RATIO * max_condition
 
 
 def requirement_levels(records: Sequence[Record], max_condition: float) -> tuple[float, ...]:
@@ -94,7 +90,7 @@ def requirement_levels(records: Sequence[Record], max_condition: float) -> tuple
     levels: list[float] = []
     low = 0.0
     for level in sorted({*wanted, inf, max_condition}):
-        high = largest_required(level)
+        high = _SLACK_RATIO * level
         if level == max_condition or any(low < condition <= high for condition in measured):
             levels.append(level)
             low = high
@@ -220,16 +216,8 @@ def candidate_name(record: Record) -> CandidateName:
 
 
 def _scenario_of(record: Record) -> Scenario:
-    case = replace(
-        record.case,
-        implementation="",
-        mode=Mode.EAGER,
-        distribution=_USUAL.distribution,
-        grad_output=_USUAL.grad_output,
-        parameters=_USUAL.parameters,
-        seed=_USUAL.seed,
-    )
-    return Scenario(case=case, environment=record.environment)
+    usual = {axis: getattr(_USUAL, axis) for axis in (*_OF_CANDIDATE, *_OF_INPUTS)}
+    return Scenario(case=replace(record.case, **usual), environment=record.environment)
 
 
 def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
@@ -301,14 +289,12 @@ class Disqualification:
 
 
 point_of: Callable[[Case], Point] = attrgetter(
-    *(axis.name for axis in fields(Case) if axis.name not in {"implementation", "mode"})
+    *(axis.name for axis in fields(Case) if axis.name not in _OF_CANDIDATE)
 )
 """Return the axes of a case beside its implementation and mode: equal for all candidates."""
 
 
-def attainable_by(
-    records: Iterable[Record], accuracy: Accuracy = Accuracy.RIGHT
-) -> dict[Point, bool]:
+def attainable_by(records: Iterable[Record], accuracy: Accuracy) -> dict[Point, bool]:
     """Return the points at which a candidate ran, and whether one was accurate enough there."""
     accepted = accuracy.accepted
     attainable: dict[Point, bool] = {}
@@ -322,8 +308,7 @@ def attainable_by(
 def disqualification_of(
     own: Sequence[Record],
     attainable: Mapping[Point, bool],
-    max_error_ulp: float | None = None,
-    accuracy: Accuracy = Accuracy.RIGHT,
+    requirements: Requirements,
 ) -> Disqualification | None:
     """Return the worst reason that makes a candidate ineligible; None if it is eligible.
 
@@ -333,26 +318,22 @@ def disqualification_of(
     Args:
         own: records of the candidate.
         attainable: as :func:`attainable_by` returns it for all candidates.
-        max_error_ulp: largest allowed error of the worst output, scaled.
-        accuracy: which results are accepted.
+        requirements: which results are accepted, and how large their errors may be.
     """
-    of_status: dict[str, list[Record]] = {status: [] for status in Status}
-    for record in own:
-        of_status[record.status].append(record)
+    accepted, max_error_ulp = requirements.accuracy.accepted, requirements.max_error_ulp
     measured = [record for record in own if record.status.is_measured]
-    if any(of_status[status] for status in accuracy.accepted):
-        of_status[Status.OUT_OF_GUARANTEE] = [
-            record
-            for record in of_status[Status.OUT_OF_GUARANTEE]
-            if attainable.get(point_of(record.case))
-        ]
-    for status in Status:
-        if measured and not status.is_measured:
-            of_status[status] = [
-                record for record in of_status[status] if point_of(record.case) in attainable
-            ]
+    is_accepted_elsewhere = any(record.status in accepted for record in own)
+
+    def counts(record: Record) -> bool:
+        if record.status is Status.OUT_OF_GUARANTEE and is_accepted_elsewhere:
+            return attainable.get(point_of(record.case), False)
+        return record.status.is_measured or not measured or point_of(record.case) in attainable
+
+    of_status: dict[str, list[Record]] = {
+        **grouped((record.status, record) for record in own if counts(record))
+    }
     for kind in DisqualificationKind:
-        if (records := of_status.get(kind)) and kind.value not in accuracy.accepted:
+        if (records := of_status.get(kind)) and kind.value not in accepted:
             return Disqualification(kind=kind, records=tuple(records))
     unknown = tuple(record for record in measured if record.worst_ulp is None)
     if len(unknown) == len(measured):

@@ -15,9 +15,10 @@ widened by a fixed ratio.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from math import exp, inf, log
 from statistics import median
 
@@ -29,7 +30,6 @@ from harness.selection.evidence import (
     Disqualification,
     candidate_name,
     point_of,
-    time_disqualification,
 )
 
 # trade-off: how much time a smaller error or less memory may cost at most
@@ -40,6 +40,7 @@ _ROUNDED_ULP = 0.5  # correctly rounded: no error below it is better
 
 REFERENCE_NAME = "native"  # the reference of a record that does not name one
 NATIVE: CandidateName = (REFERENCE_NAME, Mode.EAGER)
+_ITSELF = Estimate(value=1.0, low=1.0, high=1.0)  # the ratio of the reference to itself
 # Differences between processes, either way. Measured: ratios of one function spread by up to 3 %
 # over processes where calls are short, and by 6 or 7 % where their data exceed the cache.
 SHORT_FLOOR = 1.03
@@ -110,7 +111,9 @@ class Ranking:
     """What decided the choice; None where there is none."""
     tied: tuple[tuple[Candidate, Decider], ...] = ()
     """Candidates whose intervals overlap the interval of the fastest, and why each lost."""
-    eligible: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...]
+    """The fastest first; those without a time are last."""
+    eligible: tuple[Candidate, ...]
     """The fastest first."""
 
 
@@ -119,8 +122,10 @@ class Ranked:
     """A choice among candidates."""
 
     ranking: Ranking
-    candidates: tuple[Candidate, ...]
-    """The fastest first; those without a time are last."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return self.ranking.candidates
 
     @property
     def best(self) -> Candidate | None:
@@ -131,22 +136,13 @@ class Ranked:
         return next((one for one in self.candidates if one.name == name), None)
 
 
-def rank(candidates: Sequence[Candidate]) -> Ranking:
-    """Choose among the eligible ``candidates`` by time, then accuracy, then memory."""
-    eligible = tuple(
-        sorted(
-            (
-                candidate
-                for candidate in candidates
-                if candidate.disqualification is None
-                and candidate.cost is not None
-                and time_disqualification(candidate.cost) is None
-            ),
-            key=lambda candidate: (cost_of(candidate), candidate.label),
-        )
-    )
+def rank(unordered: Iterable[Candidate]) -> Ranking:
+    """Choose among the eligible candidates by time, then accuracy, then memory."""
+    candidates = tuple(sorted(unordered, key=cost_of))  # stable: equal costs keep their order
+    eligible = tuple(one for one in candidates if one.disqualification is None)
+    ranking = Ranking(candidates=candidates, eligible=eligible)
     if not eligible:
-        return Ranking()
+        return ranking
     fastest = eligible[0]
     tied = [candidate for candidate in eligible if is_tie(candidate, fastest)]
     left = [one for one in tied if one is fastest or is_close(one, fastest)]
@@ -164,7 +160,7 @@ def rank(candidates: Sequence[Candidate]) -> Ranking:
         # if the first has a wide interval, the two cannot be called equal
         decider = Decider.NOTHING if is_close(left[0], left[0]) else Decider.ESTIMATE
         defeated += [(candidate, decider) for candidate in left[1:]]
-    return Ranking(best=left[0], decider=decider, tied=tuple(defeated), eligible=eligible)
+    return replace(ranking, best=left[0], decider=decider, tied=tuple(defeated))
 
 
 def cost_of(candidate: Candidate | None) -> float:
@@ -198,7 +194,7 @@ def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
         native: the cost of native.
     """
     if candidate.name == NATIVE:
-        return Estimate(value=1.0, low=1.0, high=1.0)
+        return _ITSELF
     cost, widened_cost = candidate.cost, candidate.widened_cost
     if native is None or cost is None or widened_cost is None or not native.value > 0:
         return None
@@ -305,16 +301,6 @@ def widened(time: Estimate, record: Record) -> Estimate:
     return replace(time, low=time.low / floor, high=time.high * floor)
 
 
-def reference_ratio_of(record: Record) -> Estimate | None:
-    """Return the ratio to the time of the reference, which itself has 1; None if unknown."""
-    latency = record.latency
-    if latency is None:
-        return None
-    if latency.reference_ratio is None and candidate_name(record) == NATIVE:
-        return Estimate(value=1.0, low=1.0, high=1.0)
-    return latency.reference_ratio
-
-
 def times_of(records: Sequence[Record]) -> Times:
     """Return the times to compare: on the same inputs, by the same timer and clock.
 
@@ -325,18 +311,12 @@ def times_of(records: Sequence[Record]) -> Times:
     counts = Counter(map(_kind_of_time, valid))
     commonest = max(counts, key=lambda kind: (counts[kind], OUR_TIMER in kind), default=None)
     compared = {candidate_name(one): one for one in valid if _kind_of_time(one) == commonest}
-    costs, reference_s, native_s = _costs(compared)
-    return Times(
-        records=compared,
-        costs=costs,
-        reference_s=reference_s,
-        native_s=native_s,
-        invalid={
-            candidate_name(record): record
-            for record in records
-            if record.latency is not None and not has_valid_time(record)
-        },
-    )
+    invalid = {
+        candidate_name(record): record
+        for record in records
+        if record.latency is not None and not has_valid_time(record)
+    }
+    return _at_least_launches(_times_on_device(compared, invalid))
 
 
 def _kind_of_time(record: Record) -> tuple[object, ...]:
@@ -347,49 +327,44 @@ def _kind_of_time(record: Record) -> tuple[object, ...]:
     return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
 
 
-def _costs(
-    records: Mapping[CandidateName, Record],
-) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
-    """Return seconds on one scale, those of the reference and those of native.
-
-    The scale is ratios times the reference's seconds, where all have a ratio to one reference. No
-    eager call costs less than the host takes to issue it.
-    """
-    costs, reference_s, native_s = _device_costs(records)
-    launches = {name: one.latency.launch_s for name, one in records.items() if one.latency}
-    issued = {name: _at_least(cost, launches.get(name)) for name, cost in costs.items()}
-    if native_s is None:
-        return issued, reference_s, None
-    slowed = _at_least(native_s, launches.get(NATIVE))
-    return issued, slowed.value if reference_s == native_s.value else reference_s, slowed
+def _at_least_launches(times: Times) -> Times:
+    """Return times in which no eager call costs less than the host takes to issue it."""
+    launches = {name: one.latency.launch_s for name, one in times.records.items() if one.latency}
+    costs = {name: _at_least(cost, launches.get(name)) for name, cost in times.costs.items()}
+    native_s, reference_s = times.native_s, times.reference_s
+    if native_s is not None:
+        slowed = _at_least(native_s, launches.get(NATIVE))
+        reference_s = slowed.value if reference_s == native_s.value else reference_s
+        native_s = slowed
+    return replace(times, costs=costs, reference_s=reference_s, native_s=native_s)
 
 
 def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
-    """Return a cost that is not below the seconds of a launch."""
-    if launch_s is None or launch_s <= cost.low:
-        return cost
-    return _of_ends(lambda ends: max(ends[0], launch_s), cost)
+    """Return a cost that is not below the seconds of a launch, if these are known."""
+    return _of_ends(lambda ends: max(ends[0], launch_s or 0.0), cost)
 
 
-def _device_costs(
-    records: Mapping[CandidateName, Record],
-) -> tuple[dict[CandidateName, Estimate], float | None, Estimate | None]:
-    """Return what :func:`_costs` does, of the device alone."""
+def _times_on_device(
+    records: dict[CandidateName, Record], invalid: dict[CandidateName, Record]
+) -> Times:
+    """Return seconds on one scale, without what the host takes.
+
+    The scale is ratios times the reference's seconds, where all have a ratio to one reference.
+    """
+    times = partial(Times, records=records, invalid=invalid)
     latencies = {name: one.latency for name, one in records.items() if one.latency is not None}
-    ratios = {
-        name: ratio
-        for name, record in records.items()
-        if (ratio := reference_ratio_of(record)) is not None
-    }
+    ratios = {name: one.reference_ratio for name, one in latencies.items() if one.reference_ratio}
+    if NATIVE in latencies:
+        ratios.setdefault(NATIVE, _ITSELF)
     references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
     if len(references) != 1 or len(ratios) < len(latencies):
         costs = {name: latency.per_call_s for name, latency in latencies.items()}
-        return costs, None, costs.get(NATIVE)
+        return times(costs=costs, reference_s=None, native_s=costs.get(NATIVE))
     # the seconds of the reference: as timed, or as the ratios of the others imply
     implied = {name: one.per_call_s.value / ratios[name].value for name, one in latencies.items()}
     reference_s = implied.get(NATIVE, median(implied.values()))
     costs = {name: scaled(ratio, reference_s) for name, ratio in ratios.items()}
-    if references != {REFERENCE_NAME}:
-        return costs, reference_s, costs.get(NATIVE)
-    # the interval of a ratio to native includes that of native
-    return costs, reference_s, Estimate(value=reference_s, low=reference_s, high=reference_s)
+    native_s = costs.get(NATIVE)
+    if references == {REFERENCE_NAME}:  # the interval of a ratio to native includes that of native
+        native_s = scaled(_ITSELF, reference_s)
+    return times(costs=costs, reference_s=reference_s, native_s=native_s)

@@ -36,7 +36,7 @@ from harness.records import Case, Estimate
 from harness.records.refusal import NotComparableError, Refusal
 from harness.records.text import grouped, shape_text
 from harness.selection.choice import Choice, Choices, combined
-from harness.selection.ranking import Ranked, cost_of, rank, scaled, total
+from harness.selection.ranking import Ranked, rank, scaled, total
 
 _Count = Annotated[int, Field(strict=True, ge=1, le=1 << 53)]  # larger ones are not exact as floats
 
@@ -64,13 +64,9 @@ class Call(_OfAxes):  # type: ignore[misc] # type checkers do not know the field
     def text(self) -> str:
         """The call in one line, without its count."""
         given = {axis: getattr(self, axis) for axis in _OPTIONAL[1:]}
-        return " ".join([
-            shape_text(self.shape),
-            self.dtype,
-            *([self.device] if self.device else []),
-            self.direction,
-            *(f"{axis}={value}" for axis, value in given.items() if value is not None),
-        ])
+        settings = [f"{axis}={value}" for axis, value in given.items() if value is not None]
+        axes = [shape_text(self.shape), self.dtype, self.device, self.direction, *settings]
+        return " ".join(filter(None, axes))
 
     def matches(self, case: Case) -> bool:
         """Whether a case is such a call."""
@@ -159,17 +155,13 @@ def choose_for_workload(workload: Workload, choices: Choices) -> tuple[WorkloadC
         held = [(call, choice) for call, choice in found if choice is not None]
         choices_held, counts = [choice for _, choice in held], [call.count for call, _ in held]
         names = dict.fromkeys(one.name for choice in choices_held for one in choice.candidates)
-        candidates = sorted(
-            (combined(name, choices_held, counts, total) for name in names), key=cost_of
-        )
         made.append(
             WorkloadChoice(
                 environment=environment,
                 device=device,
                 calls=tuple(held),
                 missing=tuple(call for call, choice in found if choice is None),
-                ranking=rank(candidates),
-                candidates=tuple(candidates),
+                ranking=rank(combined(name, choices_held, counts, total) for name in names),
             )
         )
     if not any(choice.calls for choice in made):

@@ -285,7 +285,7 @@ def run(checkout: Checkout, target: str = TARGET) -> list[Record]:
     fleet = LocalFleet()
     bench = Bench(fleet=fleet, make_fleet=LocalFleet, checkout=checkout, timeout_s=60)  # type: ignore[arg-type]
     case = Case(implementation=target, shape=(8, 32))
-    return [*bench.run([bench.base_job(case, ()), bench.in_turn(case, QUICK, is_base_first=True)])]
+    return [*bench.run([bench.base_job(case, ()), bench.in_turn(case, 2, QUICK)])]
 
 
 def test_an_unsupported_error_of_the_base_is_unsupported(opened: Open) -> None:
