@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment as Templates
     from matplotlib.figure import Figure
 
-    from harness.report.figures import Theme
     from harness.report.frame import PageData
 
 __all__ = [
@@ -88,14 +87,9 @@ def rounded(value: float | None, digits: int = 3) -> str:
     return f"{shown / 10.0**exponent:.{digits}g} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
-def power_of_ten(value: float, largest: float = 0.0) -> str:
-    """Return a tick label of a logarithmic axis: plain up to 10,000, then as a power.
-
-    Args:
-        value: above 0.
-        largest: of the axis; if it is written as a power, so are all but 1.
-    """
-    if value == 1 or (1e-2 <= value < 1e4 and largest < 1e4):
+def power_of_ten(value: float) -> str:
+    """Return a positive number, such as a tick: plain from 0.01 to 1,000, else as a power."""
+    if 1e-2 <= value < 1e4:
         return f"{value:,.10g}"
     exponent = floor(log10(value) + 1e-9)
     mantissa = value / 10.0**exponent
@@ -170,7 +164,7 @@ class Panel:
     name: str
     """By which it is exported; unique in the page; letters, digits and dashes."""
     title: str
-    draw: Callable[[Theme], Figure]
+    draw: Callable[[], Figure]
 
     @property
     def svg(self) -> str:

@@ -1,8 +1,8 @@
 """The figures of the page, drawn by matplotlib. A section chooses the rows of each.
 
-They are SVG that follows the light and the dark theme of the page, or files of their own. A drawing
-takes its colours from a theme. Those of the page are sentinels, each of which is replaced by a CSS
-variable in the SVG. Error against condition is drawn beside its section.
+They are SVG that follows the light and the dark theme of the page, or files of their own. On the
+page each colour is replaced by the CSS variable that has its value in the light theme. Error
+against condition is drawn beside its section.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
-from math import ceil, exp, floor, inf, isnan, log2, log10
+from math import exp, floor, inf, isnan, log10
 from operator import itemgetter
 from typing import Any
 
@@ -25,45 +24,19 @@ from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from harness.records import Mode
 from harness.records.text import seconds_text
 from harness.regression import History, Series
 from harness.report.document import SYMBOLS, power_of_ten, rounded
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """The colours of a drawing."""
-
-    ink: str
-    muted: str
-    grid: str
-    face: str
-    series: tuple[str, ...]
-    """They tell implementations, or classes of algorithms, apart."""
-
-    def series_id(self, colour: str) -> str:
-        """Return the id of everything drawn in a colour; the page highlights a series by it."""
-        return f"series-{self.series.index(colour)}"
-
-
-ON_PAGE = Theme(
-    "#010203", "#040506", "#070809", "#0a0b0c", tuple(f"#0d0e{number:02x}" for number in range(12))
-)
-"""Sentinels; page.css has a variable for each."""
-ON_PAPER = Theme(
-    "#16191d",
-    "#59616b",
-    "#dfe3e8",
-    "#ffffff",
-    (
-        "#0072b2", "#d55e00", "#008a65", "#9a7200", "#c0508f", "#5560e0",
-        "#3f4752", "#4f8622", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
-    ),
+INK, MUTED, GRID, FACE = "#16191d", "#59616b", "#dfe3e8", "#ffffff"
+SERIES = (
+    "#0072b2", "#d55e00", "#008a65", "#9a7200", "#c0508f", "#5560e0",
+    "#3f4752", "#4f8622", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
 )  # fmt: skip
-"""The light colours of page.css, for files of their own."""
+"""The light colours of page.css; those of SERIES tell implementations, or classes, apart."""
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (7, 1.6, 1.2, 1.6), (2.6, 1.4))
 """Lengths drawn and left out in turn, in widths of the line. They tell lines of similar colours
 apart, and show a line under another. Five of them and twelve colours make sixty different lines."""
@@ -71,17 +44,22 @@ DASHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (4, 3))}
 """A line that marks a level."""
 
 _VARIABLES = {
-    ON_PAGE.ink: "var(--ink)",
-    ON_PAGE.muted: "var(--muted)",
-    ON_PAGE.grid: "var(--line)",
-    ON_PAGE.face: "var(--card)",
-    **{colour: f"var(--series-{number})" for number, colour in enumerate(ON_PAGE.series)},
-}
+    INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)", FACE: "var(--card)",
+    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)},
+}  # fmt: skip
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text can be searched, and takes a tenth of the bytes of outlines
     "svg.hashsalt": "layernorm-bench",  # equal figures give equal ids
     "text.parse_math": False,  # a name may contain two dollar signs
+    "text.color": INK,
+    "axes.titlecolor": INK,
+    "axes.labelcolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "axes.edgecolor": GRID,
+    "grid.color": GRID,
+    "figure.facecolor": FACE,
     "font.family": "sans-serif",
     "font.size": 8.5,
     "axes.titlesize": 10,
@@ -101,14 +79,13 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def series_variable(position: int) -> str:
-    """Return the CSS value of the colour of the series at ``position``."""
-    return f"var(--series-{position % len(ON_PAGE.series)})"
+def series_id(colour: str) -> str:
+    """Return the id of everything drawn in a colour; the page highlights a series by it."""
+    return f"series-{SERIES.index(colour)}"
 
 
 @contextmanager
 def canvas(
-    theme: Theme,
     width_in: float,
     height_in: float,
     *,
@@ -119,14 +96,7 @@ def canvas(
     grid: bool = True,
 ) -> Iterator[tuple[Figure, Axes]]:
     """Make a figure with one pair of axes and fixed margins: measuring text would draw it twice."""
-    colours: dict[Any, Any] = {
-        **dict.fromkeys(("axes.titlecolor", "text.color"), theme.ink),
-        **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), theme.muted),
-        **dict.fromkeys(("axes.edgecolor", "grid.color"), theme.grid),
-        "figure.facecolor": "none" if theme is ON_PAGE else theme.face,
-        "axes.grid": grid,
-    }
-    with mpl.rc_context({**_STYLE, **colours}), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE | {"axes.grid": grid}), warnings.catch_warnings():
         # the browser draws the text, with its own fonts
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         figure = Figure(figsize=(width_in, height_in))
@@ -139,7 +109,7 @@ def canvas(
         yield figure, figure.add_axes(box)
 
 
-Draw = Callable[[Theme], Figure]
+Draw = Callable[[], Figure]
 
 
 def page_markup(draw: Draw, name: str, title: str) -> str:
@@ -150,7 +120,8 @@ def page_markup(draw: Draw, name: str, title: str) -> str:
         name: unique in the page; letters, digits and dashes.
         title: what the drawing shows, for screen readers.
     """
-    figure = draw(ON_PAGE)
+    figure = draw()
+    figure.set_facecolor("none")
     text = _saved(figure, "svg").decode()
     body = text[text.index("</defs>") + len("</defs>") :]  # its style is in page.css
     prefix = f"f{sha256(name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
@@ -174,20 +145,15 @@ def page_markup(draw: Draw, name: str, title: str) -> str:
 
 def file_of(draw: Draw, form: str) -> bytes:
     """Return a drawing as a file of its own, on white: ``form`` is svg or png."""
-    return _saved(draw(ON_PAPER), form)
+    return _saved(draw(), form)
 
 
 def _saved(figure: Figure, form: str) -> bytes:
     file = io.BytesIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        metadata: dict[str, Any] = (
-            {"Date": None, "Creator": None, "Format": None, "Type": None}
-            if form == "svg"
-            else {"Software": None}
-        )
         # 200 dots per inch: sharp in a README at twice its width in points
-        figure.savefig(file, format=form, metadata=metadata, dpi=200 if form == "png" else None)
+        figure.savefig(file, format=form, metadata={"Date": None}, dpi=200)
     return file.getvalue()
 
 
@@ -201,12 +167,11 @@ EndLabel = tuple[str, float, float, str]
 """The name of a point, or of a line at its right end: text, x, y and colour."""
 
 
-def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: float) -> None:
+def end_labels(axes: Axes, labels: Sequence[EndLabel], height_in: float) -> None:
     """Write names to the right of the axes, pushed apart so that none overlap.
 
     Args:
         axes: with logarithmic axes, whose limits are set.
-        theme: colours.
         labels: in any order; as many as fit are written.
         height_in: of the axes, in inches.
     """
@@ -217,7 +182,7 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
         rest = len(ordered) - 2 * half
         ordered = [*ordered[:half], *ordered[-half:]]
         axes.annotate(
-            f"and {rest} between", (1.02, 1.02), xycoords="axes fraction", color=theme.muted,
+            f"and {rest} between", (1.02, 1.02), xycoords="axes fraction", color=MUTED,
             fontsize=7.5, annotation_clip=False,
         )  # fmt: skip
     (left, right), (low, high) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
@@ -234,7 +199,7 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
     # a collection takes a tenth of the time of as many annotations with arrows
     lines = [(end, (1.018, height)) for end, height in zip(ends, heights, strict=True)]
     leaders = LineCollection(
-        lines, colors=theme.grid, linewidths=0.7, transform=axes.transAxes, clip_on=False, zorder=1
+        lines, colors=GRID, linewidths=0.7, transform=axes.transAxes, clip_on=False, zorder=1
     )
     axes.add_collection(leaders, autolim=False)
 
@@ -251,11 +216,11 @@ def _spread(wanted: Sequence[float], gap: float) -> list[float]:
     return found
 
 
-def level(axes: Axes, theme: Theme, height: float, words: str) -> None:
+def level(axes: Axes, height: float, words: str) -> None:
     """Draw a dashed line with words under its left end."""
-    axes.axhline(height, color=theme.muted, zorder=1, **DASHED)
+    axes.axhline(height, color=MUTED, zorder=1, **DASHED)
     axes.annotate(
-        words, (0.01, height), xytext=(0, -3), color=theme.muted, fontsize=7.5, va="top",
+        words, (0.01, height), xytext=(0, -3), color=MUTED, fontsize=7.5, va="top",
         xycoords=("axes fraction", "data"), textcoords="offset points",
     )  # fmt: skip
 
@@ -275,29 +240,15 @@ def span(axes: Axes, values: pd.Series) -> None:
     axes.set_xlim(low / margin, high * margin)
 
 
-def ticks(axes: Axes, write_y: Callable[[float], str] | None = None) -> None:
-    """Label decades, and values between them only if there are few decades; as powers of ten."""
-    for axis, limits, write in (
-        (axes.xaxis, axes.get_xlim(), None),
-        (axes.yaxis, axes.get_ylim(), write_y),
-    ):
-        values = list(_tick_values(*limits))
-        axis.set_major_locator(FixedLocator(values))
-        largest = max(values, default=1.0)
-        texts = [write(value) if write else power_of_ten(value, largest) for value in values]
-        axis.set_major_formatter(FixedFormatter(texts))
+def ticks(axes: Axes, write_y: Callable[[float], str] = power_of_ten) -> None:
+    """Label decades, and values between them only if there are few decades."""
+    for axis, write in ((axes.xaxis, power_of_ten), (axes.yaxis, write_y)):
+        low, high = axis.get_view_interval()
+        span = log10(high / low)
+        between = () if span >= 3 else (2, 5) if span > 0.6 else (1.5, 2, 3, 4, 5, 7)
+        axis.set_major_locator(LogLocator(subs=(1, *between), numticks=_MANY_TICKS))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, write=write: write(value)))
         axis.set_minor_locator(NullLocator())
-
-
-def _tick_values(low: float, high: float) -> Iterable[float]:
-    first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
-    decades = last - first + 1
-    if decades >= 3:
-        step = ceil(decades / _MANY_TICKS)
-        return [10.0**exponent for exponent in range(first, last + 1, step)]
-    steps = (1, 2, 5) if log2(high / low) > 2 else (1, 1.5, 2, 3, 4, 5, 7)
-    every = (10.0**exponent * step for exponent in range(first - 1, last + 1) for step in steps)
-    return [value for value in every if low <= value <= high]
 
 
 # --- latency against size, with the time of a copy of the same bytes ------------------------------
@@ -310,13 +261,10 @@ _WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}
 _LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 
 
-def latency_figure(
-    theme: Theme, title: str, rows: pd.DataFrame, implementations: tuple[str, ...]
-) -> Figure:
+def latency_figure(title: str, rows: pd.DataFrame, implementations: tuple[str, ...]) -> Figure:
     """Draw the time of a call with its interval, and of a copy, against the size of x.
 
     Args:
-        theme: colours.
         title: of the figure.
         rows: one per implementation, mode and size, with the columns implementation, mode, label,
             elements, time_s, low_s, high_s and copy_ratio.
@@ -327,29 +275,27 @@ def latency_figure(
     copies = (time * rows["copy_ratio"]).groupby(size).median().dropna()
     least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
     most = max(time.max(), copies.max() if len(copies) else 0.0) * 1.5
-    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
+    with canvas(_WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, size)
         axes.set_ylim(least, most)
         ticks(axes, seconds_text)
         labels = [
-            _line(axes, theme, group, implementations)
+            _line(axes, group, implementations)
             for _, group in rows.groupby(["implementation", "mode"], sort=False, observed=True)
         ]
         if len(copies):
             sizes, times = copies.index.to_numpy(float), copies.to_numpy()
-            axes.fill_between(sizes, least, times, color=theme.muted, alpha=0.13, lw=0)
-            axes.plot(sizes, times, color=theme.muted, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
-            labels.append(("a copy", sizes[-1], times[-1], theme.muted))
-        end_labels(axes, theme, labels, _INNER_IN)
+            axes.fill_between(sizes, least, times, color=MUTED, alpha=0.13, lw=0)
+            axes.plot(sizes, times, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
+            labels.append(("a copy", sizes[-1], times[-1], MUTED))
+        end_labels(axes, labels, _INNER_IN)
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
         return figure
 
 
-def _line(
-    axes: Axes, theme: Theme, group: pd.DataFrame, implementations: tuple[str, ...]
-) -> EndLabel:
+def _line(axes: Axes, group: pd.DataFrame, implementations: tuple[str, ...]) -> EndLabel:
     """Draw the times of one implementation, and the intervals that are wider than the line."""
     name, mode, label = (str(group[key].iloc[0]) for key in ("implementation", "mode", "label"))
     size, time, below, above, copy = (
@@ -357,8 +303,8 @@ def _line(
         for key in ("elements", "time_s", "low_s", "high_s", "copy_ratio")
     )
     index = implementations.index(name)
-    colour = theme.series[index % len(theme.series)]
-    gid = theme.series_id(colour)
+    colour = SERIES[index % len(SERIES)]
+    gid = series_id(colour)
     (line,) = axes.plot(
         size, time, color=colour, lw=_WIDTHS_PT[mode], gid=gid, marker="o", ms=3, mew=0
     )
@@ -378,11 +324,10 @@ def _line(
 LIMIT_LOG2 = 2.0  # log2: colours are strongest at 4 times as fast, and as slow
 
 
-def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
+def speed_map(title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
     """Draw the speed of every implementation and dtype at every shape, relative to the reference.
 
     Args:
-        theme: colours.
         title: of the figure.
         rows: one per cell, with the columns label, dtype, shape, speed and status.
         shapes: in the order of display.
@@ -404,11 +349,11 @@ def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str
     width_in = left_in + max(0.6 * len(shapes), 3.0) + 0.2
     height_in = 0.35 + 0.27 * len(speeds) + bottom_in
     margins = {"left_in": left_in, "bottom_in": bottom_in, "right_in": 0.2}
-    with canvas(theme, width_in, height_in, grid=False, **margins) as (figure, axes):
+    with canvas(width_in, height_in, grid=False, **margins) as (figure, axes):
         sns.heatmap(
             np.log2(speeds.astype(float)), annot=words.fillna("").to_numpy(), fmt="",
             annot_kws={"fontsize": 8}, cmap="PuOr", vmin=-2 * LIMIT_LOG2,
-            vmax=2 * LIMIT_LOG2, cbar=False, linewidths=1, linecolor=theme.face,
+            vmax=2 * LIMIT_LOG2, cbar=False, linewidths=1, linecolor=FACE,
             yticklabels=labels, xticklabels=True, ax=axes,
         )  # fmt: skip
         axes.tick_params(axis="x", rotation=40)
@@ -431,11 +376,10 @@ BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
 _HISTORY_IN = (4.5, 2.5)  # two panels side by side on a screen, one on a phone
 
 
-def history_figure(theme: Theme, title: str, unit: str, history: History, series: Series) -> Figure:
+def history_figure(title: str, unit: str, history: History, series: Series) -> Figure:
     """Draw a series over all runs of its history, so that gaps show.
 
     Args:
-        theme: colours.
         title: of the figure.
         unit: label of the values.
         history: its runs, in order, are the horizontal axis.
@@ -448,11 +392,11 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
         [max(one.value - one.low, 0.0) for one in values],
         [max(one.high - one.value, 0.0) for one in values],
     ]
-    with canvas(theme, *_HISTORY_IN, left_in=0.62, bottom_in=0.4) as (figure, axes):
-        _bands(axes, theme, series, at)
+    with canvas(*_HISTORY_IN, left_in=0.62, bottom_in=0.4) as (figure, axes):
+        _bands(axes, series, at)
         axes.errorbar(
             at, [one.value for one in values], yerr=error, fmt="o", ms=3, mew=0, lw=0.9,
-            color=theme.series[0], zorder=3,
+            color=SERIES[0], zorder=3,
         )  # fmt: skip
         last = len(history.runs) - 1
         axes.set_xlim(-0.6, last + 0.6)
@@ -466,15 +410,15 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
         return figure
 
 
-def _bands(axes: Axes, theme: Theme, series: Series, at: list[int]) -> None:
+def _bands(axes: Axes, series: Series, at: list[int]) -> None:
     """Draw the level of each segment, the noise around it, and a line at each change."""
     width = exp(BAND_SPREADS * (series.spread or 0.0))
     for first, end, middle in series.segments:
         ends = [at[first] - 0.4, at[end - 1] + 0.4]
         low, high = middle / width, middle * width
-        axes.fill_between(ends, low, high, color=theme.series[0], alpha=0.16, lw=0)
-        axes.plot(ends, [middle, middle], color=theme.muted, lw=0.9, zorder=2)
+        axes.fill_between(ends, low, high, color=SERIES[0], alpha=0.16, lw=0)
+        axes.plot(ends, [middle, middle], color=MUTED, lw=0.9, zorder=2)
     for change in series.changes:
-        colour = theme.series[1] if change.is_worse else theme.muted
+        colour = SERIES[1] if change.is_worse else MUTED
         between = (at[change.index - 1] + at[change.index]) / 2
         axes.axvline(between, color=colour, lw=1.1, ls=DASHED["ls"], zorder=1)

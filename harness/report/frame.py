@@ -7,7 +7,6 @@ itself.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +32,7 @@ from harness.selection import (
 )
 from harness.store import Results
 
-__all__ = ["PageData", "gather", "grid", "groups", "leading", "tables_by_device", "worst"]
+__all__ = ["PageData", "gather", "groups", "leading", "tables_by_device", "worst"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class PageData:
     cases: pd.DataFrame
     """One row per record, in the order in which implementations are shown."""
     records: tuple[Record, ...]
-    """The records themselves, in the order of the rows."""
+    """The records themselves, in the order of the rows; their environments are letters."""
     runs: tuple[Run, ...]
     environments: dict[str, Environment]
     """By their letter on the page."""
@@ -85,33 +84,28 @@ def gather(
         history: the folder that the results are the latest of.
         comparison: with a baseline.
     """
-    revisions = Counter(
-        name for name, _ in {
-            (name, _revision(environment))
-            for result in results
-            for name, environment in result.environments.items()
-        }
-    )  # fmt: skip
+    letters: dict[tuple[object, ...], str] = {}
+    environments: dict[str, Environment] = {}
     kept: dict[tuple[str, str], Record] = {}
     missing = 0
-    environments: dict[str, Environment] = {}
     for result in results:
-        names = {
-            name: f"{name} at {_revision(environment)}" if revisions[name] > 1 else name
-            for name, environment in result.environments.items()
-        }
+        own: dict[str, str] = {}  # the letters of the file's environments
+        names = [*result.environments, *(record.environment for record in result.records)]
+        for name in dict.fromkeys(names):
+            key: tuple[object, ...] = (name,)  # a file may lack the environment of a record
+            if environment := result.environments.get(name):
+                key = (name, environment.git_commit, environment.git_dirty)
+            number = len(letters)
+            letter = f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
+            own[name] = letters.setdefault(key, letter)
+            if environment:
+                environments[own[name]] = environment
         for record in result.records:
-            name = names.get(record.environment, record.environment)
-            own = record if name == record.environment else replace(record, environment=name)
-            kept[own.case.id, name] = own
-        environments |= {names[name]: found for name, found in result.environments.items()}
+            letter = own[record.environment]
+            kept[record.case.id, letter] = replace(record, environment=letter)
         # a resumed run plans the whole sweep again
         planned = max((run.planned for run in result.runs), default=0)
         missing += max(0, planned - len(result.records))
-    letters = {
-        name: f"{ascii_uppercase[index % 26]}{index // 26 or ''}"
-        for index, name in enumerate(dict.fromkeys([*environments, *(name for _, name in kept)]))
-    }
     # the reference first, and eager before compiled; else in the order of the run
     implementations = dict.fromkeys([
         REFERENCE_NAME,
@@ -123,16 +117,15 @@ def gather(
         key=lambda record: (rank[record.case.implementation], record.case.mode is not Mode.EAGER),
     )
     several = len({record.environment for record in records}) > 1
-    ends = {name: f", environment {letter}" if several else "" for name, letter in letters.items()}
+    devices = [
+        f"{record.case.device}, environment {record.environment}" if several else record.case.device
+        for record in records
+    ]
     return PageData(
-        cases=_frame_of(
-            records, [f"{record.case.device}{ends[record.environment]}" for record in records]
-        ),
+        cases=_frame_of(records, devices),
         records=tuple(records),
         runs=tuple(run for result in results for run in result.runs),
-        environments={
-            letter: environments[name] for name, letter in letters.items() if name in environments
-        },
+        environments=environments,
         planned=len(kept) + missing,
         missing=missing,
         answers=answers_of(records, max_condition),
@@ -140,10 +133,6 @@ def gather(
         history=history,
         comparison=comparison,
     )
-
-
-def _revision(environment: Environment) -> str:
-    return f"{environment.git_commit}{' changed' if environment.git_dirty else ''}"
 
 
 # --- the frame -----------------------------------------------------------------------------------
@@ -233,33 +222,6 @@ def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFram
         yield from rows.groupby(list(columns), observed=True)
 
 
-def grid(
-    rows: pd.DataFrame,
-    down: Sequence[str],
-    across: str,
-    order: Sequence[str],
-    cell: Callable[[Any], Cell],
-) -> tuple[tuple[Cell, ...], ...]:
-    """Return the rows of a table, one per combination of ``down``, shown in reverse order.
-
-    Args:
-        rows: one for each cell.
-        down: the columns that make a row; they are sorted by the first.
-        across: the column that makes a column.
-        order: its values, in the order of display.
-        cell: makes a cell of a row, as ``itertuples`` gives it.
-    """
-    names = [*down, across]
-    cells = {tuple(getattr(row, name) for name in names): cell(row) for row in rows.itertuples()}
-    return tuple(
-        (
-            *(Cell(str(word)) for word in reversed(key)),
-            *(cells.get((*key, column), number(DASH)) for column in order),
-        )
-        for key, _ in groups(rows[list(down)], *down)
-    )
-
-
 def tables_by_device(
     rows: pd.DataFrame,
     name: str,
@@ -267,7 +229,8 @@ def tables_by_device(
     caption: str,
     cell: Callable[[Any], Cell],
     *,
-    outputs: Sequence[str] = (),
+    across: str = "shape",
+    order: Sequence[str] = (),
     draw: Callable[..., Any] | None = None,
 ) -> tuple[Table, ...]:
     """Return a table per device and direction, with a row per implementation and dtype.
@@ -278,25 +241,31 @@ def tables_by_device(
         title: of the tables, as ``name``.
         caption: of each table.
         cell: makes a cell of a row.
-        outputs: a column is one of them, or else a shape.
+        across: the column that makes a column.
+        order: its values, in the order of display; empty for shapes, the smallest first.
         draw: makes a drawing of its rows and shapes, for export.
     """
     tables: list[Table] = []
+    missing: Any = number(DASH)
     for (device, direction), group in groups(rows, "device", "direction"):
-        by_size = () if outputs else group.sort_values("elements", kind="stable")["shape"].unique()
-        order = list(outputs or by_size)
+        heads = list(order or group.sort_values("elements", kind="stable")[across].unique())
         words = f"{title}: {device}, {direction}"
         own = name_of(name, device, direction)
+        cells = group.assign(cell=[cell(row) for row in group.itertuples()])
+        cells = cells.set_index(["dtype", "label", across])["cell"].unstack(fill_value=missing)
+        cells = cells.sort_index().reindex(columns=heads, fill_value=missing)
+        drawing = draw and Panel(own, words, partial(draw, title=words, rows=group, shapes=heads))
         table = Table(
             name=own,
             title=words,
             caption=caption,
-            columns=columns("Implementation", "dtype", *(f"{head}#" for head in order)),
-            rows=grid(group, ["dtype", "label"], "output" if outputs else "shape", order, cell),
+            columns=columns("Implementation", "dtype", *(f"{in_words(head)}#" for head in heads)),
+            rows=tuple(
+                (Cell(str(label)), Cell(str(dtype)), *row)
+                for (dtype, label), *row in cells.itertuples()
+            ),
             is_folded=bool(tables),
-            drawings=(Panel(own, words, partial(draw, title=words, rows=group, shapes=order)),)
-            if draw
-            else (),
+            drawings=(drawing,) if drawing else (),
         )
         tables.append(table)
     return tuple(tables)
