@@ -138,19 +138,11 @@ def gate_verdicts(data: PageData) -> tuple[Block, ...]:
 def comparison_as_plain(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain values."""
     return {
-        "baseline": comparison.baseline,
-        "head": comparison.head,
+        **to_plain(comparison),
         "failed": comparison.failed,
         "counts": {str(kind): cases for kind, cases in comparison.counts.items()},
-        "notes": list(comparison.notes),
-        "changes": [_change_as_plain(change) for change in comparison.changes],
+        "changes": [{"id": one.case.id, **to_plain(one)} for one in comparison.changes],
     }
-
-
-def _change_as_plain(change: Change) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain(change)
-    del plain["severity"]  # of use for the order alone
-    return {"id": change.case.id, **plain}
 
 
 # --- how cases changed over the runs of a folder --------------------------------------------------
@@ -158,7 +150,6 @@ def _change_as_plain(change: Change) -> dict[str, Any]:
 _MOST_SERIES = 20  # trade-off: the changes below stay on the screen; --json and the page have more
 _MOST_ON_PAGE = 200  # trade-off: each takes 0.3 kB, and more are read by a program
 _MOST_PANELS = 12  # trade-off: each takes 10 kB
-_ENDS = ("value", "low", "high")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -375,7 +366,7 @@ def _series_as_plain(series: Series) -> dict[str, Any]:
         "environment": series.environment,
         "spread": series.spread,
         "points": [
-            {"file": run.path.name, **{end: getattr(value, end) for end in _ENDS}}
+            {"file": run.path.name, **to_plain(value)}
             for run, value in zip(series.runs, series.values, strict=True)
         ],
         "changes": [

@@ -35,6 +35,7 @@ from harness.report.document import (
     Text,
     columns,
     number,
+    rounded,
 )
 from harness.selection import (
     FILTERS,
@@ -233,14 +234,7 @@ def requirement_text(max_condition: float) -> str:
     """Return a requirement as a phrase: "inputs with a condition number up to 1,000"."""
     if not isfinite(max_condition):
         return "all inputs"
-    return f"inputs with a condition number up to {condition_text(max_condition)}"
-
-
-def condition_text(condition: float) -> str:
-    """Return a condition number to three digits: "1,030" or "1.05e7"."""
-    if condition < 1e6:
-        return f"{float(f'{condition:.3g}'):,.10g}"
-    return f"{condition:.3g}".replace("e+0", "e").replace("e+", "e")
+    return f"inputs with a condition number up to {rounded(max_condition)}"
 
 
 # --- one candidate -------------------------------------------------------------------------------
@@ -382,7 +376,7 @@ def fault_text(reason: Disqualification) -> str:
         return what if is_said else f"{what} on {first.case.distribution}"
     if isinf(condition):
         return f"{what} on constant rows"
-    return f"{what} (first failure measured at condition {condition_text(condition)})"
+    return f"{what} (first failure measured at condition {rounded(condition)})"
 
 
 def _digits_text(record: Record) -> str:

@@ -57,9 +57,7 @@ __all__ = [
     "name_of",
     "number",
     "pill",
-    "power_of_ten",
     "rounded",
-    "script_json",
     "show",
     "templates",
     "terminal_lines",
@@ -84,17 +82,9 @@ def rounded(value: float | None, digits: int = 3) -> str:
     exponent = floor(log10(abs(shown)))
     if -4 <= exponent < 5:
         return f"{shown:,.10g}"
-    return f"{shown / 10.0**exponent:.{digits}g} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
-
-
-def power_of_ten(value: float) -> str:
-    """Return a positive number, such as a tick: plain from 0.01 to 1,000, else as a power."""
-    if 1e-2 <= value < 1e4:
-        return f"{value:,.10g}"
-    exponent = floor(log10(value) + 1e-9)
-    mantissa = value / 10.0**exponent
-    lead = "" if abs(mantissa - 1) < 1e-9 else f"{mantissa:.3g} × "
-    return f"{lead}10{str(exponent).translate(_SUPERSCRIPTS)}"
+    power = f"10{str(exponent).translate(_SUPERSCRIPTS)}"
+    mantissa = f"{shown / 10.0**exponent:.{digits}g}"
+    return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
 # --- blocks --------------------------------------------------------------------------------------
@@ -263,9 +253,7 @@ class CaseTable:
     """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
     kind: ClassVar[str] = "cases"
-    count: int
-    data: str
-    """JSON that can stand in a script element."""
+    data: dict[str, Any]
 
 
 Block = Text | Table | Facts | FigureBlock | CaseTable
@@ -519,6 +507,7 @@ def templates() -> Templates:
         lstrip_blocks=True,
     )
     found.globals["symbols"] = SYMBOLS
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
     return found
 
@@ -568,9 +557,9 @@ def with_terms(text: str) -> Markup:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def json_text(value: object, indent: int | None = None) -> str:
+def json_text(value: object) -> str:
     """Return values as JSON: null for a number that is NaN or infinite, text for a path."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False, default=str)
+    return json.dumps(_plain(value), allow_nan=False, default=str)
 
 
 def _plain(value: Any) -> Any:
@@ -580,16 +569,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def script_json(data: object) -> str:
-    """Return JSON that can be put inside a script element.
-
-    Raises:
-        ValueError: a number is NaN or infinite, which JSON cannot hold.
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    # "<" could end the element; the two separators end a line in old scripts
-    for character in ("<", "\u2028", "\u2029"):
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text

@@ -29,7 +29,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from harness.records import Mode
 from harness.records.text import seconds_text
 from harness.regression import History, Series
-from harness.report.document import SYMBOLS, power_of_ten, rounded
+from harness.report.document import SYMBOLS, rounded
 
 INK, MUTED, GRID, FACE = "#16191d", "#59616b", "#dfe3e8", "#ffffff"
 SERIES = (
@@ -240,9 +240,9 @@ def span(axes: Axes, values: pd.Series) -> None:
     axes.set_xlim(low / margin, high * margin)
 
 
-def ticks(axes: Axes, write_y: Callable[[float], str] = power_of_ten) -> None:
+def ticks(axes: Axes, write_y: Callable[[float], str] = rounded) -> None:
     """Label decades, and values between them only if there are few decades."""
-    for axis, write in ((axes.xaxis, power_of_ten), (axes.yaxis, write_y)):
+    for axis, write in ((axes.xaxis, rounded), (axes.yaxis, write_y)):
         low, high = axis.get_view_interval()
         span = log10(high / low)
         between = () if span >= 3 else (2, 5) if span > 0.6 else (1.5, 2, 3, 4, 5, 7)

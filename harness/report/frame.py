@@ -251,9 +251,9 @@ def tables_by_device(
         heads = list(order or group.sort_values("elements", kind="stable")[across].unique())
         words = f"{title}: {device}, {direction}"
         own = name_of(name, device, direction)
-        cells = group.assign(cell=[cell(row) for row in group.itertuples()])
-        cells = cells.set_index(["dtype", "label", across])["cell"].unstack(fill_value=missing)
-        cells = cells.sort_index().reindex(columns=heads, fill_value=missing)
+        made: Any = [cell(row) for row in group.itertuples()]
+        cells = group.assign(cell=made).set_index(["dtype", "label", across])["cell"]
+        filled = cells.unstack(fill_value=missing).reindex(columns=heads, fill_value=missing)
         drawing = draw and Panel(own, words, partial(draw, title=words, rows=group, shapes=heads))
         table = Table(
             name=own,
@@ -262,7 +262,7 @@ def tables_by_device(
             columns=columns("Implementation", "dtype", *(f"{in_words(head)}#" for head in heads)),
             rows=tuple(
                 (Cell(str(label)), Cell(str(dtype)), *row)
-                for (dtype, label), *row in cells.itertuples()
+                for (dtype, label), *row in filled.sort_index().itertuples()
             ),
             is_folded=bool(tables),
             drawings=(drawing,) if drawing else (),

@@ -29,7 +29,7 @@ from harness.report.document import (
     heading,
     html,
     name_of,
-    power_of_ten,
+    rounded,
     templates,
 )
 from harness.report.frame import PageData, gather
@@ -254,7 +254,7 @@ def _answers(data: PageData) -> Iterator[dict[str, object]]:
         level = answer.requirements.max_condition
         yield {
             "number": index,
-            "name": f"up to {power_of_ten(level)}" if isfinite(level) else "any",
+            "name": f"up to {rounded(level)}" if isfinite(level) else "any",
             "is_default": answer.is_default,
             "lines": headline_lines(answer.choices, answer.overall, answer.requirements),
         }

@@ -36,7 +36,6 @@ from harness.report.document import (
     definitions,
     number,
     pill,
-    script_json,
 )
 from harness.report.frame import PageData, groups, worst
 from harness.selection import CLOSE_RATIO
@@ -51,7 +50,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 def all_cases(data: PageData) -> tuple[Block, ...]:
     """Show every case of the run, measured or not, to be filtered, drawn, sorted and downloaded."""
     found = case_data(data)
-    table = CaseTable(found["count"], script_json(found))
+    table = CaseTable(found)
     if found["count"] == len(data.cases):
         return (table,)
     files = f": {', '.join(data.files)}" if data.files else ""
