@@ -186,10 +186,10 @@ def write_page(
     Raises:
         Refusal: there is nothing to report, or the page cannot be written.
     """
-    from harness.report import write_report
+    from harness.report import build_page, write_whole
 
     page = out or Path("reports") / f"{runs[0].stem}.html"
-    write_report(results, page, files=[str(run) for run in runs], **others)
+    write_whole(page, build_page(results, files=[str(run) for run in runs], **others))
     return page
 
 

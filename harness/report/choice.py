@@ -154,10 +154,7 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
         for choice in own:  # those in which another one is faster, or none is eligible
             as_good = {one.name for one, _ in choice.ranking.tied}
             if default is None or default not in as_good | {choice.best and choice.best.name}:
-                run = (
-                    run_text(choice.best.label) if choice.best else "no implementation is eligible"
-                )
-                others.setdefault(run, []).append(choice)
+                others.setdefault(run_text(choice.best), []).append(choice)
     exceptions = sorted(others.items(), key=lambda group: (not group[1][0].best, -len(group[1])))
     for run, own in exceptions[:_MOST_EXCEPTIONS]:
         yield f"For {_scope(own, choices)}, {run}."
@@ -225,9 +222,11 @@ def _scope(own: Sequence[Choice], every: Sequence[Choice], most_named: int = _MO
     return f"{len(own):,}{whole} scenarios{listed}"
 
 
-def run_text(label: str) -> str:
-    """Return what to do: "run NAME" or "keep native"."""
-    return f"keep {label}" if label == REFERENCE_NAME else f"run {label}"
+def run_text(best: Candidate | None) -> str:
+    """Return what to do: "run NAME", "keep native" or "no implementation is eligible"."""
+    if best is None:
+        return "no implementation is eligible"
+    return f"keep {best.label}" if best.label == REFERENCE_NAME else f"run {best.label}"
 
 
 def requirement_text(max_condition: float) -> str:
@@ -415,7 +414,7 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield fault_text(reason)
         if other := unlimited.best if unlimited else None:
             pace = pace_text(other, choice.native_s)
-            yield f"for all inputs, {run_text(other.label)}: {pace}"
+            yield f"for all inputs, {run_text(other)}: {pace}"
 
 
 def _first_failure(
@@ -456,11 +455,7 @@ def _choice_blocks(choices: Choices) -> Document:
         Table(
             columns=SCENARIO_COLUMNS,
             rows=tuple(
-                scenario_row(
-                    choice,
-                    f", {choice.scenario.environment}" if len(choices.environments) > 1 else "",
-                    is_priced=is_priced,
-                )
+                scenario_row(choice, several=len(choices.environments) > 1, is_priced=is_priced)
                 for choice in choices.choices
             ),
         ),
@@ -468,12 +463,16 @@ def _choice_blocks(choices: Choices) -> Document:
     )
 
 
-def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, ...]:
-    """Return the choice for a scenario, whose name ``where`` completes.
+def scenario_row(choice: Choice, *, several: bool, is_priced: bool) -> tuple[Cell, ...]:
+    """Return the choice for a scenario; its numbers are those on the inputs that were timed.
 
-    Its numbers are those on the inputs that were timed.
+    Args:
+        choice: for the scenario.
+        several: whether the rows are of several environments.
+        is_priced: whether the row says what the other candidates cost or gain.
     """
     best, native_s = choice.best, choice.native_s
+    where = f", environment {choice.scenario.environment}" if several else ""
     record = best.timed[0] if best and best.timed else None
     error, time, memory = (
         number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS
@@ -501,7 +500,7 @@ def _workload_blocks(workload_choices: Sequence[WorkloadChoice]) -> Iterator[Fac
     """Yield the choice for a workload on each device, and what a choice per shape would take."""
     for choice in workload_choices:
         best, (held, all_calls) = choice.best, choice.covered
-        run = "no implementation is eligible" if best is None else run_text(best.label)
+        run = run_text(best)
         title = (
             f"{run[0].upper()}{run[1:]} for all calls on {choice.device} "
             f"(environment {choice.environment}): {answer_text(choice)}"

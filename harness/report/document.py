@@ -178,7 +178,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
-    drawings: tuple[Panel, ...] = ()
+    panels: tuple[Panel, ...] = ()
     """The same numbers as figures, for export."""
     row_needs: tuple[tuple[int, ...], ...] = ()
     """For each row the numbers of the requirements that it answers, none if it answers all; empty

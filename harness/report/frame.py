@@ -265,7 +265,7 @@ def tables_by_device(
                 for (dtype, label), *row in filled.sort_index().itertuples()
             ),
             is_folded=bool(tables),
-            drawings=(drawing,) if drawing else (),
+            panels=(drawing,) if drawing else (),
         )
         tables.append(table)
     return tuple(tables)

@@ -53,7 +53,6 @@ __all__ = [
     "build_page",
     "drawings_of",
     "tables_of",
-    "write_report",
     "write_whole",
 ]
 
@@ -152,23 +151,6 @@ def _limited(blocks: Iterable[Block]) -> Iterator[Block]:
         )
 
 
-def write_report(results: Sequence[Results], path: Path, **others: Any) -> None:
-    """Write the page for ``results`` to ``path``, atomically if it is a regular file.
-
-    A pipe or a device is written to, and a link is followed.
-
-    Args:
-        results: as for :func:`build_page`, which also takes the ``others``.
-        path: the page.
-        others: what else the page shows.
-
-    Raises:
-        NotMeasuredError: there is no record to report.
-        Refusal: the file cannot be written.
-    """
-    write_whole(path, build_page(results, **others))
-
-
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file in one step, or to a pipe or a device; its folder is made, a link is followed.
 
@@ -200,7 +182,7 @@ def drawings_of(results: Sequence[Results]) -> dict[str, Panel]:
         panel.name: panel
         for block in _blocks(results)
         if isinstance(block, FigureBlock | Table)
-        for panel in (block.panels if isinstance(block, FigureBlock) else block.drawings)
+        for panel in block.panels
     }
 
 

@@ -82,16 +82,12 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
                 "chosen. The sections below show the errors."
             ),
         )
-    device_of = {
-        (record.environment, record.case.device): str(device)
-        for record, device in zip(data.records, data.cases["device"], strict=True)
-    }
+    several = len(data.environments) > 1
     overall = _answer_table(
         answers,
         [
             [
-                _overall_row(part, answer.overall[part], device_of[part.environment, part.device])
-                for answer in answers
+                _overall_row(part, answer.overall[part], several=several) for answer in answers
             ]
             for part in answers[-1].overall
         ],
@@ -108,10 +104,7 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
     rows = []
     is_short = len(scenarios) <= _MOST_OPEN
     for choices in scenarios[:_MOST_SCENARIOS]:
-        scenario = choices[0].scenario
-        device = device_of[scenario.environment, scenario.case.device]
-        where = f", {device}" if len(data.environments) > 1 else ""
-        rows.append([scenario_row(choice, where, is_priced=is_short) for choice in choices])
+        rows.append([scenario_row(one, several=several, is_priced=is_short) for one in choices])
     left = len(scenarios) - len(rows)
     more = f" {left:,} more are printed by `layernorm-bench choose`." if left else ""
     each_shape = _answer_table(
@@ -148,7 +141,7 @@ def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **ot
     )
 
 
-def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
+def _overall_row(part: Slice, choice: OverallChoice, *, several: bool) -> Row:
     best, native = choice.ranking.best, choice.candidate(NATIVE)
     times = [one.latency.per_call_s.value for one in native.timed if one.latency] if native else []
     span = dict.fromkeys(map(seconds_text, (min(times), max(times)))) if times else (DASH,)
@@ -165,7 +158,7 @@ def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
         notes = [f"its interval overlaps those of {ties}"] if ties else []
         if unbounded := sum(one.status is Status.OUT_OF_GUARANTEE for one in best.evidence):
             notes.append(f"out of guarantee, as all are, in {count(unbounded, 'case')}")
-        name = run_text(best.label).removeprefix("run ")
+        name = run_text(best).removeprefix("run ")
         run = Cell(name, is_strong=True, note="\n".join(notes))
         if best.name == NATIVE:
             speed = number(speed_text(1.0))
@@ -174,7 +167,7 @@ def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
             ends = f"{speed_text(found.low)} to {speed_text(found.high)}"
             speed = number(speed_text(found.value), note=ends)
     return (
-        Cell(device),
+        Cell(f"{part.device}, environment {part.environment}" if several else part.device),
         Cell(part.dtype),
         Cell(str(part.direction)),
         run,
