@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.records import Estimate
 from harness.records.metrics import Metric
-from harness.records.text import as_speed, count, interval_text, percent_text, speed_text
+from harness.records.text import as_speed, count, grouped, interval_text, percent_text, speed_text
 from harness.regression import (
     LEAST_RUNS,
     MISSING_DETECTOR,
@@ -66,14 +66,12 @@ def document_of_comparison(
     Unchanged cases are only counted, and so are others that do not fail for the same reason.
     """
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())
-    groups: dict[ChangeKind, dict[str, list[Change]]] = {}
-    for change in comparison.changes:
-        if change.kind is not ChangeKind.UNCHANGED:
-            alike = change.case.id if change.kind.is_failure else change.reason
-            groups.setdefault(change.kind, {}).setdefault(alike, []).append(change)
     tables = []
-    for kind, alike_changes in groups.items():
-        rows = tuple(_row(*changes) for changes in alike_changes.values())
+    for kind, changes in grouped((change.kind, change) for change in comparison.changes).items():
+        if kind is ChangeKind.UNCHANGED:
+            continue
+        alike = grouped((one.case.id if kind.is_failure else one.reason, one) for one in changes)
+        rows = tuple(_row(*same) for same in alike.values())
         left = max(len(rows) - most_rows, 0)
         tables.append(
             Table(

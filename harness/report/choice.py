@@ -1,16 +1,17 @@
 """A choice in words: what to run, why, what the others cost or gain; and as JSON.
 
-The first sentence of the page and of ``choose`` is the first of :func:`headline_lines`. Texts about
+The first sentence of the page and of ``choose`` is the first of :func:`headline_of`. Texts about
 a candidate follow its name. Speeds are relative to native, higher is faster; where native was not
 timed, times are written instead.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import exp, floor, fsum, inf, isfinite, isinf, log, log10
+from math import floor, inf, isfinite, isinf, log10
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from harness.records.metrics import METRICS
 from harness.records.text import (
     bytes_text,
     count,
+    grouped,
     in_words,
     interval_text,
     percent_text,
@@ -44,6 +46,7 @@ from harness.selection import (
     REFERENCE_NAME,
     SHORT_FLOOR,
     Accuracy,
+    Answer,
     Candidate,
     CandidateName,
     Choice,
@@ -52,9 +55,7 @@ from harness.selection import (
     Disqualification,
     DisqualificationKind,
     OverallChoice,
-    Requirements,
     Slice,
-    choose_overall,
     cost_of,
     geometric_mean,
     label_of,
@@ -86,25 +87,19 @@ _NUMBERS = [metric for metric in METRICS if metric.name in {"latency_s", "error_
 Default = CandidateName | None  # what to run for all scenarios of a slice
 
 
-def headline_of(choices: Choices) -> list[str]:
-    """Return the sentences for the choices of one or more runs."""
-    return headline_lines(choices.choices, choose_overall(choices.choices), choices.requirements)
-
-
-def headline_lines(
-    choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice], requirements: Requirements
-) -> list[str]:
+def headline_of(found: Choices | Answer) -> list[str]:
     """Return what to run, how much that gains over native and where not, in a few sentences.
 
-    An implementation is named for all scenarios of a slice (``overall``), then the scenarios in
-    which another one is the choice. The last sentence says what was required.
+    An implementation is named for all scenarios of a slice, then the scenarios in which another
+    one is the choice. The last sentence says what was required.
     """
-    environments = list(dict.fromkeys(choice.scenario.environment for choice in choices))
-    lines: list[str] = []
-    for environment in environments:
-        own = [choice for choice in choices if choice.scenario.environment == environment]
-        where = f"environment {environment}: " if len(environments) > 1 else ""
-        lines += [f"{where}{line}" for line in _sentences(own, overall)]
+    choices = grouped((one.scenario.environment, one) for one in found.choices)
+    overall, requirements = found.overall, found.requirements
+    lines = [
+        f"environment {environment}: {line}" if len(choices) > 1 else line
+        for environment, own in choices.items()
+        for line in _sentences(own, overall)
+    ]
     if lines:
         limit = requirements.max_error_ulp
         error = "" if limit is None else f", with errors up to {limit:g} ulp"
@@ -116,9 +111,9 @@ def headline_lines(
     return lines
 
 
-def first_choice(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Default:
+def first_choice(answer: Answer) -> Default:
     """Return what the first sentence says to run; None if nothing serves a whole slice."""
-    return next(iter(_by_default(choices, overall)), None)
+    return next(iter(_by_default(answer.choices, answer.overall)), None)
 
 
 def _by_default(
@@ -129,11 +124,13 @@ def _by_default(
     The most frequent default is first. Choices without one are last, under None.
     """
     sizes = Counter(Slice.of(choice.scenario) for choice in choices)
-    groups: dict[Default, list[Choice]] = {}
-    for choice in choices:
+
+    def default_for(choice: Choice) -> Default:
         key = Slice.of(choice.scenario)
-        best = overall[key].ranking.best if key in overall and sizes[key] > 1 else choice.best
-        groups.setdefault(best.name if best else None, []).append(choice)
+        best = overall[key].best if key in overall and sizes[key] > 1 else choice.best
+        return best.name if best else None
+
+    groups = grouped((default_for(choice), choice) for choice in choices)
     return dict(sorted(groups.items(), key=lambda group: (group[0] is None, -len(group[1]))))
 
 
@@ -191,7 +188,7 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
         if one.peak_bytes and native.peak_bytes
     ]
     if ratios:
-        mean = exp(fsum(map(log, ratios)) / len(ratios))
+        mean = statistics.geometric_mean(ratios)
         if abs(mean - 1) >= _SAME_MEMORY:
             parts.append(f"takes {mean:.2g} times the memory")
     return f" It {' and '.join(parts)}." if parts else ""
@@ -402,9 +399,8 @@ def caveats(choice: Choice) -> Iterator[str]:
     best, unlimited = choice.best, choice.any_condition
     if best is None:
         return
-    unbounded = sum(record.status is Status.OUT_OF_GUARANTEE for record in best.evidence)
-    if unbounded:
-        yield f"out of guarantee, as all are, in {count(unbounded, 'case')}"
+    if unbounded := unbounded_text(best):
+        yield unbounded
     if best.verified_on < len(choice.distributions):
         yield f"errors measured on {best.verified_on} of {len(choice.distributions)} distributions"
     warnings = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
@@ -415,6 +411,12 @@ def caveats(choice: Choice) -> Iterator[str]:
         if other := unlimited.best if unlimited else None:
             pace = pace_text(other, choice.native_s)
             yield f"for all inputs, {run_text(other)}: {pace}"
+
+
+def unbounded_text(candidate: Candidate) -> str:
+    """Return in how many cases an eligible candidate is out of guarantee; empty for none."""
+    cases = sum(record.status is Status.OUT_OF_GUARANTEE for record in candidate.evidence)
+    return f"out of guarantee, as all are, in {count(cases, 'case')}" if cases else ""
 
 
 def _first_failure(

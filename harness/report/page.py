@@ -18,7 +18,7 @@ from harness.records.refusal import NotMeasuredError, refusing
 from harness.records.text import count, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
-from harness.report.choice import first_choice, headline_lines, machine_words
+from harness.report.choice import first_choice, headline_of, machine_words
 from harness.report.document import (
     Block,
     FigureBlock,
@@ -238,14 +238,14 @@ def _answers(data: PageData) -> Iterator[dict[str, object]]:
             "number": index,
             "name": f"up to {rounded(level)}" if isfinite(level) else "any",
             "is_default": answer.is_default,
-            "lines": headline_lines(answer.choices, answer.overall, answer.requirements),
+            "lines": headline_of(answer),
         }
 
 
 def _usage(data: PageData) -> str:
     """Return how a model gets what the first sentence says to run; empty if it is native."""
     answer = next((answer for answer in data.answers if answer.is_default), None)
-    choice = first_choice(answer.choices, answer.overall) if answer else None
+    choice = first_choice(answer) if answer else None
     if choice is None or choice == NATIVE or choice[1] is not Mode.EAGER:
         return ""
     return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"

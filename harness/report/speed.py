@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records import Mode, Status
+from harness.records import Estimate, Mode
 from harness.records.text import (
-    as_speed,
     bytes_text,
     count,
     grouped,
@@ -23,8 +22,10 @@ from harness.records.text import (
 from harness.report.choice import (
     SCENARIO_COLUMNS,
     fault_text,
+    pace_text,
     run_text,
     scenario_row,
+    unbounded_text,
 )
 from harness.report.document import (
     DASH,
@@ -69,6 +70,7 @@ _SPEED = (
     f"Speed is relative to {REFERENCE_NAME}, run eagerly and timed in turn: 2.00x takes half the "
     "time."
 )
+_REFERENCE = Estimate(value=1.0, low=1.0, high=1.0)  # the cost of native, if costs are ratios to it
 Row = tuple[Cell, ...]
 
 
@@ -152,26 +154,18 @@ def _overall_row(part: Slice, choice: OverallChoice, *, several: bool) -> Row:
     ]
     left = len(faster) - _MOST_FASTER
     more = [f"and {left:,} more"] if left > 0 else []
-    run, speed = Cell("none is eligible"), number(DASH)
+    run = Cell("none is eligible")
     if best is not None:
         ties = ", ".join(candidate.label for candidate, _ in choice.ranking.tied)
-        notes = [f"its interval overlaps those of {ties}"] if ties else []
-        if unbounded := sum(one.status is Status.OUT_OF_GUARANTEE for one in best.evidence):
-            notes.append(f"out of guarantee, as all are, in {count(unbounded, 'case')}")
+        notes = [ties and f"its interval overlaps those of {ties}", unbounded_text(best)]
         name = run_text(best).removeprefix("run ")
-        run = Cell(name, is_strong=True, note="\n".join(notes))
-        if best.name == NATIVE:
-            speed = number(speed_text(1.0))
-        elif best.widened_cost is not None:
-            found = as_speed(best.widened_cost)
-            ends = f"{speed_text(found.low)} to {speed_text(found.high)}"
-            speed = number(speed_text(found.value), note=ends)
+        run = Cell(name, is_strong=True, note="\n".join(filter(None, notes)))
     return (
         Cell(f"{part.device}, environment {part.environment}" if several else part.device),
         Cell(part.dtype),
         Cell(str(part.direction)),
         run,
-        speed,
+        number(pace_text(best, _REFERENCE)),
         number(" to ".join(span)),
         number(f"{choice.fastest_in} of {len(best.timed)}" if best else DASH),
         Cell("\n".join([*faster[:_MOST_FASTER], *more]) or "none", is_long=True),
