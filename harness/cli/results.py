@@ -264,7 +264,7 @@ def _part_of_page(results: Results, form: str, figure: str | None) -> str | byte
     if figure not in (names if drawings else [*names, None]):
         raise click.UsageError(f"--format {form} needs --figure, one of {', '.join(names)}")
     if figure in drawings:
-        return file_of(drawings[figure].draw, form)
+        return file_of(drawings[figure], form)
     chosen = [tables[figure]] if figure else tables.values()
     return markdown([replace(table, is_folded=False) for table in chosen])
 

@@ -120,11 +120,11 @@ def _condition_figure(
         conclusion=_conclusion(lines, bounds),
         legend=(
             *(
-                LegendEntry(in_words(name), f"var(--series-{i})", series=f"series-{i}", mark=mark)
+                LegendEntry(in_words(name), f"series-{i}", mark)
                 for i, (name, mark) in enumerate(zip(CLASSES, "▼■◆●✚", strict=True))
                 if name in present
             ),
-            LegendEntry("bound of the class", "var(--muted)"),
+            LegendEntry("bound of the class"),
         ),
         is_wide=True,
         is_folded=is_folded,
@@ -228,7 +228,6 @@ CLASSES = ("one_pass", "two_pass", "welford", "recentred", "shifted")
 """Classes of algorithms, in the order of their colours and marker shapes."""
 _MARKERS = dict(zip(CLASSES, "vsDoP", strict=True))
 _WIDTH_IN, _HEIGHT_IN = 9.6, 4.1
-_MARGINS: dict[str, Any] = {"left_in": 0.68, "bottom_in": 0.46, "right_in": 1.75}
 _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at the bottom edge
 # Of the rows of normal numbers that the lines are about: beyond 5 standard deviations are 6 in ten
 # million. Only the bound of shifted depends on it.
@@ -284,7 +283,7 @@ def _draw_condition(
     lost = 2.0 ** SIGNIFICAND_BITS[bounds[0].dtype] if bounds else 1.0
     top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
     edge = top * (top / _LEAST_ULP) ** 0.05
-    with canvas(_WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
+    with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.68, right_in=1.75) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, both["condition"])
         axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
@@ -297,7 +296,7 @@ def _draw_condition(
         labels = _measured(axes, lines, edge)
         for (algorithm, status), group in points.groupby(["algorithm", "status"], sort=False):
             _marks(axes, str(algorithm), str(status), group, edge, scale=0.45)
-        end_labels(axes, labels, _HEIGHT_IN - 0.76)
+        end_labels(axes, labels)
         axes.set_title(title)
         axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
         return figure
@@ -327,20 +326,19 @@ def _bound(axes: Axes, bound: BoundLine) -> None:
 
 def _measured(axes: Axes, lines: pd.DataFrame, edge: float) -> list[EndLabel]:
     """Join the cases of each implementation; those of a class differ in their dashes."""
-    seen: dict[str, int] = {}
+    positions: dict[str, int] = {}  # of the last line of each class
     labels = []
     by = ["algorithm", "implementation", "mode"]
     for (name, _, mode), group in lines.groupby(by, sort=False, observed=True):
         algorithm = str(name)
         colour = _colour(algorithm)
         heights = group["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
-        (line,) = axes.plot(
+        position = positions[algorithm] = positions.get(algorithm, -1) + 1
+        axes.plot(
             group["condition"], heights, color=colour, zorder=2,
-            lw=1.1 if mode == Mode.EAGER else 0.6, gid=series_id(colour),
+            lw=1.1 if mode == Mode.EAGER else 0.6, ls=DASHES[position % len(DASHES)],
+            gid=series_id(colour),
         )  # fmt: skip
-        seen[algorithm] = seen.get(algorithm, -1) + 1
-        if dashes := DASHES[seen[algorithm] % len(DASHES)]:
-            line.set_dashes(dashes)
         for status, own in group.groupby("status", sort=False):
             _marks(axes, algorithm, str(status), own, edge)
         last = group.iloc[-1]

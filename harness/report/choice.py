@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, inf, isfinite, isinf, log10
-from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from harness.records import Environment, Estimate, Record, Status
@@ -77,7 +76,6 @@ _MOST_EXCEPTIONS = 3  # trade-off: more lines are not read; the table has all ch
 # trade-off: of more scenarios, and of more dtypes and directions, the number is easier to read
 _MOST_NAMED = 3
 _MOST_PRICED = 30  # scenarios. Trade-off: about two screens; JSON has every scenario
-_LONGEST = 120  # characters of a reason: of two lines
 _BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
 _SAME_MEMORY = 0.05  # trade-off: of a smaller difference one need not read
 _NUMBERS = [metric for metric in METRICS if metric.name in {"latency_s", "error_ulp", "peak_bytes"}]
@@ -339,8 +337,6 @@ def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> s
     record = _least_conditioned(reason.records)
     advice = "; ".join(warning.advice for warning in record.warnings)
     why = advice if reason.kind is DisqualificationKind.INVALID_TIME else record.reason
-    if reason.kind is DisqualificationKind.INACCURATE:
-        why = ""  # already said
     scenario = choice.scenario.case if isinstance(choice, Choice) else None
     is_here = scenario is not None and all(
         getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
@@ -356,20 +352,17 @@ def fault_text(reason: Disqualification) -> str:
     if kind in _IN_BRIEF:
         return _IN_BRIEF[kind]
     first = _least_conditioned(records)
-    if kind is DisqualificationKind.WRONG:
-        what = "wrong"
+    if kind in {DisqualificationKind.WRONG, DisqualificationKind.INACCURATE}:
+        what = str(kind)
     elif kind is DisqualificationKind.OUT_OF_GUARANTEE:
         what = _digits_text(first)
-    elif kind is DisqualificationKind.INACCURATE:
-        what = f"inaccurate: {shorten(_worst(records).reason, _LONGEST, placeholder=' ...')}"
     elif kind is DisqualificationKind.ABOVE_MAX_ERROR:
         what = f"up to {ulp_text(_worst(records).worst_ulp or 0.0)} off"
     else:
         return f"{in_words(kind)} in {count(len(records), 'case')}"
     condition = _condition(first)
     if condition is None or condition < _BENIGN:
-        is_said = kind is DisqualificationKind.INACCURATE  # by its reason
-        return what if is_said else f"{what} on {first.case.distribution}"
+        return f"{what} on {first.case.distribution}"
     if isinf(condition):
         return f"{what} on constant rows"
     return f"{what} (first failure measured at condition {rounded(condition)})"

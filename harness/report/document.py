@@ -17,7 +17,7 @@ from functools import cache
 from importlib.resources import files
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -161,14 +161,13 @@ class Panel:
         """Markup from matplotlib, which escapes the texts in it."""
         from harness.report.figures import page_markup
 
-        return page_markup(self.draw, self.name, self.title)
+        return page_markup(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table; the first cell of each row is its heading."""
 
-    kind: ClassVar[str] = "table"
     name: str = ""
     """By which it is exported; unique in the page."""
     title: str = ""
@@ -199,7 +198,6 @@ class Table:
 class Text:
     """A paragraph, or a line."""
 
-    kind: ClassVar[str] = "text"
     text: str
     style: str = ""
     """``title``, ``note`` (one of a list), ``code`` (a command), or none."""
@@ -209,7 +207,6 @@ class Text:
 class Facts:
     """Names and values."""
 
-    kind: ClassVar[str] = "facts"
     title: str
     pairs: tuple[tuple[str, str], ...]
     is_glossary: bool = False
@@ -221,10 +218,9 @@ class LegendEntry:
     """An entry of a figure's legend."""
 
     text: str
-    colour: str
-    """A CSS value."""
     series: str = ""
-    """CSS class of the drawn lines; empty if the entry explains a marker."""
+    """CSS class of the drawn lines, and name of their colour; empty if the entry explains a line
+    of every class."""
     mark: str = ""
     """Character that looks like the marker; if empty, a line is drawn."""
 
@@ -233,7 +229,6 @@ class LegendEntry:
 class FigureBlock:
     """Drawings that share a title, a legend and a caption."""
 
-    kind: ClassVar[str] = "figure"
     title: str
     caption: str
     panels: tuple[Panel, ...]
@@ -252,7 +247,6 @@ class FigureBlock:
 class CaseTable:
     """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
-    kind: ClassVar[str] = "cases"
     data: dict[str, Any]
 
 
@@ -509,6 +503,7 @@ def templates() -> Templates:
     found.globals["symbols"] = SYMBOLS
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
+    found.filters["kind"] = lambda block: type(block).__name__
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from math import exp, floor, inf, isnan, log10
@@ -29,7 +29,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from harness.records import Mode
 from harness.records.text import seconds_text
 from harness.regression import History, Series
-from harness.report.document import SYMBOLS, rounded
+from harness.report.document import Panel, rounded
 
 INK, MUTED, GRID, FACE = "#16191d", "#59616b", "#dfe3e8", "#ffffff"
 SERIES = (
@@ -37,7 +37,9 @@ SERIES = (
     "#3f4752", "#4f8622", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
 )  # fmt: skip
 """The light colours of page.css; those of SERIES tell implementations, or classes, apart."""
-DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (7, 1.6, 1.2, 1.6), (2.6, 1.4))
+DASHES: tuple[Any, ...] = (
+    "-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (7, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)),
+)  # fmt: skip
 """Lengths drawn and left out in turn, in widths of the line. They tell lines of similar colours
 apart, and show a line under another. Five of them and twelve colours make sixty different lines."""
 DASHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (4, 3))}
@@ -84,6 +86,9 @@ def series_id(colour: str) -> str:
     return f"series-{SERIES.index(colour)}"
 
 
+_TOP_IN = 0.3  # the title
+
+
 @contextmanager
 def canvas(
     width_in: float,
@@ -91,7 +96,6 @@ def canvas(
     *,
     left_in: float = 0.62,
     bottom_in: float = 0.46,
-    top_in: float = 0.3,
     right_in: float = 0.12,
     grid: bool = True,
 ) -> Iterator[tuple[Figure, Axes]]:
@@ -104,27 +108,20 @@ def canvas(
             left_in / width_in,
             bottom_in / height_in,
             1 - (left_in + right_in) / width_in,
-            1 - (bottom_in + top_in) / height_in,
+            1 - (bottom_in + _TOP_IN) / height_in,
         )
         yield figure, figure.add_axes(box)
 
 
-Draw = Callable[[], Figure]
-
-
-def page_markup(draw: Draw, name: str, title: str) -> str:
-    """Return a drawing as SVG for the page: with its colours, and with ids that are unique there.
-
-    Args:
-        draw: makes the drawing on a :func:`canvas`.
-        name: unique in the page; letters, digits and dashes.
-        title: what the drawing shows, for screen readers.
-    """
-    figure = draw()
+def page_markup(panel: Panel) -> str:
+    """Return a drawing as SVG for the page, with its colours, and with ids that are unique."""
+    figure = panel.draw()
     figure.set_facecolor("none")
     text = _saved(figure, "svg").decode()
     body = text[text.index("</defs>") + len("</defs>") :]  # its style is in page.css
-    prefix = f"f{sha256(name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
+    prefix = (
+        f"f{sha256(panel.name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
+    )
     for pattern, new in (
         (r"<!--.*?-->", ""),
         (r"\n *", ""),
@@ -140,12 +137,12 @@ def page_markup(draw: Draw, name: str, title: str) -> str:
         body = re.sub(pattern, new, body)
     box = f"0 0 {figure.get_figwidth() * 72:g} {figure.get_figheight() * 72:g}"
     head = f'<svg viewBox="{box}" role="img" aria-labelledby="{prefix}-title" focusable="false">'
-    return f'{head}<title id="{prefix}-title">{escape(title)}</title>{body}'
+    return f'{head}<title id="{prefix}-title">{escape(panel.title)}</title>{body}'
 
 
-def file_of(draw: Draw, form: str) -> bytes:
+def file_of(panel: Panel, form: str) -> bytes:
     """Return a drawing as a file of its own, on white: ``form`` is svg or png."""
-    return _saved(draw(), form)
+    return _saved(panel.draw(), form)
 
 
 def _saved(figure: Figure, form: str) -> bytes:
@@ -167,14 +164,14 @@ EndLabel = tuple[str, float, float, str]
 """The name of a point, or of a line at its right end: text, x, y and colour."""
 
 
-def end_labels(axes: Axes, labels: Sequence[EndLabel], height_in: float) -> None:
+def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
     """Write names to the right of the axes, pushed apart so that none overlap.
 
     Args:
         axes: with logarithmic axes, whose limits are set.
         labels: in any order; as many as fit are written.
-        height_in: of the axes, in inches.
     """
+    height_in = axes.get_window_extent().height / axes.figure.dpi
     most = floor(height_in / _LINE_IN)
     ordered = sorted(labels, key=itemgetter(2, 0))
     if len(ordered) > most:  # those at the ends of the range are looked for first
@@ -185,12 +182,9 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel], height_in: float) -> None
             f"and {rest} between", (1.02, 1.02), xycoords="axes fraction", color=MUTED,
             fontsize=7.5, annotation_clip=False,
         )  # fmt: skip
-    (left, right), (low, high) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
-    ends = [
-        (float((np.log10(x) - left) / (right - left)), float((np.log10(y) - low) / (high - low)))
-        for _, x, y, _ in ordered
-    ]  # fmt: skip
-    heights = _spread([height for _, height in ends], _LINE_IN / height_in)
+    on_screen = axes.transData.transform([(x, y) for _, x, y, _ in ordered])
+    ends = axes.transAxes.inverted().transform(on_screen)
+    heights = _spread(ends[:, 1], _LINE_IN / height_in)
     for (text, _, _, colour), height in zip(ordered, heights, strict=True):
         axes.text(
             1.024, height, _shortened(text, 24), transform=axes.transAxes,
@@ -204,7 +198,7 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel], height_in: float) -> None
     axes.add_collection(leaders, autolim=False)
 
 
-def _spread(wanted: Sequence[float], gap: float) -> list[float]:
+def _spread(wanted: Iterable[float], gap: float) -> list[float]:
     """Return ascending positions from 0 to 1 at least ``gap`` apart, near the wanted ones."""
     found: list[float] = []
     for position in wanted:
@@ -227,9 +221,8 @@ def level(axes: Axes, height: float, words: str) -> None:
 
 def _shortened(label: str, most: int = 36) -> str:
     """Cut a long name in its middle: a path ends in its file and function."""
-    return (
-        label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
-    )
+    start = most // 3
+    return label if len(label) <= most else f"{label[:start]}…{label[start + 1 - most :]}"
 
 
 def span(axes: Axes, values: pd.Series) -> None:
@@ -255,8 +248,6 @@ def ticks(axes: Axes, write_y: Callable[[float], str] = rounded) -> None:
 
 _WIDTH_IN = 5.4  # two panels side by side on a screen, one on a phone
 _HEIGHT_IN = 3.4
-_MARGINS: dict[str, Any] = {"left_in": 0.74, "bottom_in": 0.46, "top_in": 0.3, "right_in": 1.45}
-_INNER_IN = _HEIGHT_IN - _MARGINS["bottom_in"] - _MARGINS["top_in"]
 _WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}
 _LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 
@@ -275,7 +266,7 @@ def latency_figure(title: str, rows: pd.DataFrame, implementations: tuple[str, .
     copies = (time * rows["copy_ratio"]).groupby(size).median().dropna()
     least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
     most = max(time.max(), copies.max() if len(copies) else 0.0) * 1.5
-    with canvas(_WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
+    with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.74, right_in=1.45) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, size)
         axes.set_ylim(least, most)
@@ -289,7 +280,7 @@ def latency_figure(title: str, rows: pd.DataFrame, implementations: tuple[str, .
             axes.fill_between(sizes, least, times, color=MUTED, alpha=0.13, lw=0)
             axes.plot(sizes, times, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
             labels.append(("a copy", sizes[-1], times[-1], MUTED))
-        end_labels(axes, labels, _INNER_IN)
+        end_labels(axes, labels)
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
         return figure
@@ -305,12 +296,11 @@ def _line(axes: Axes, group: pd.DataFrame, implementations: tuple[str, ...]) -> 
     index = implementations.index(name)
     colour = SERIES[index % len(SERIES)]
     gid = series_id(colour)
-    (line,) = axes.plot(
-        size, time, color=colour, lw=_WIDTHS_PT[mode], gid=gid, marker="o", ms=3, mew=0
-    )
-    if dashes := DASHES[index % len(DASHES)]:
-        line.set_dashes(dashes)
-        line.set_zorder(2.1)  # a solid line hides the others
+    position = index % len(DASHES)
+    axes.plot(
+        size, time, color=colour, lw=_WIDTHS_PT[mode], ls=DASHES[position], gid=gid,
+        marker="o", ms=3, mew=0, zorder=2.1 if position else 2,  # a solid line hides the others
+    )  # fmt: skip
     low, high = axes.get_ylim()
     below, above = np.maximum(below, low / 9), np.minimum(above, high * 9)
     if (above > _LEAST_BAND * below).any():
@@ -329,7 +319,7 @@ def speed_map(title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
 
     Args:
         title: of the figure.
-        rows: one per cell, with the columns label, dtype, shape, speed and status.
+        rows: one per cell, with the columns label, dtype, shape, speed and text.
         shapes: in the order of display.
     """
     import seaborn as sns  # a second to import: only files of their own need it
@@ -337,8 +327,7 @@ def speed_map(title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
     rows = rows.sort_values(["dtype", "label"], kind="stable")
     names = rows["label"].astype(str) + " " + rows["dtype"].astype(str)
     order = list(dict.fromkeys(names))
-    texts = list(map(speed_word, rows["speed"], rows["status"]))
-    shown = rows.assign(name=names, text=texts).set_index(["name", "shape"])
+    shown = rows.assign(name=names).set_index(["name", "shape"])
     speeds, words = (
         shown[part].unstack("shape").reindex(index=order, columns=list(shapes))
         for part in ("speed", "text")
@@ -359,15 +348,6 @@ def speed_map(title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
         axes.tick_params(axis="x", rotation=40)
         axes.set(title=title, xlabel="", ylabel="")
         return figure
-
-
-def speed_word(speed: float, status: str) -> str:
-    """Return a speed as a cell shows it: 2.00, 0.50, 0.0025; with the symbol of the status."""
-    if speed >= 0.0995:
-        text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
-    else:  # two digits, if they fit
-        text = rounded(speed, 2 if speed >= 1e-4 else 1)
-    return " ".join(filter(None, [text, SYMBOLS.get(status)]))
 
 
 # --- one series, run by run, with the noise band and the change points ----------------------------
@@ -392,7 +372,7 @@ def history_figure(title: str, unit: str, history: History, series: Series) -> F
         [max(one.value - one.low, 0.0) for one in values],
         [max(one.high - one.value, 0.0) for one in values],
     ]
-    with canvas(*_HISTORY_IN, left_in=0.62, bottom_in=0.4) as (figure, axes):
+    with canvas(*_HISTORY_IN, bottom_in=0.4) as (figure, axes):
         _bands(axes, series, at)
         axes.errorbar(
             at, [one.value for one in values], yerr=error, fmt="o", ms=3, mew=0, lw=0.9,

@@ -164,7 +164,7 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     return cases
 
 
-_SIZES = {"elements", "rows", "hidden", "seed"}
+_SIZES = {"elements", "rows", "hidden"}
 
 
 def _row(record: Record, device: str) -> dict[str, Any]:
@@ -191,7 +191,6 @@ def _row(record: Record, device: str) -> dict[str, Any]:
         "elements": case.rows * case.hidden,
         "rows": case.rows,
         "hidden": case.hidden,
-        "seed": case.seed,
     }
     is_shown = {
         "latency": has_valid_time(record),

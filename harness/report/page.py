@@ -45,7 +45,7 @@ from harness.report.speed import (
     speed_relative_to_native,
     which_implementation_to_run,
 )
-from harness.selection import DEFAULT_MAX_CONDITION, NATIVE
+from harness.selection import NATIVE
 from harness.store import Results
 
 __all__ = [
@@ -82,8 +82,6 @@ def build_page(
     results: Sequence[Results],
     *,
     title: str | None = None,
-    files: Sequence[str] = (),
-    max_condition: float = DEFAULT_MAX_CONDITION,
     **others: Any,
 ) -> str:
     """Return the page for ``results``: self-contained HTML.
@@ -93,17 +91,14 @@ def build_page(
     Args:
         results: what results files hold; the samples are not needed.
         title: heading of the page; by default it names the machine.
-        files: the results files, as the page names them.
-        max_condition: largest condition number that a choice has to serve.
-        others: ``history``, the folder that ``results`` are the latest of, and ``comparison`` with
-            a baseline, if the page is to show them.
+        others: arguments of :func:`gather`, such as ``files``, the names of the results files.
 
     Raises:
         NotMeasuredError: there is no record to report.
     """
     if not any(result.records for result in results):
         raise NotMeasuredError("no records to report; measure some with `layernorm-bench run`")
-    data = gather(results, files, max_condition, **others)
+    data = gather(results, **others)
     # the page of a folder is about what changed
     sections = sorted(SECTIONS, key=lambda section: section is not how_it_changed)
     script = f'"use strict";\n(() => {{\n{_assets(_SCRIPTS)}\n}})();'

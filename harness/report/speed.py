@@ -29,6 +29,7 @@ from harness.report.choice import (
 )
 from harness.report.document import (
     DASH,
+    SYMBOLS,
     SYMBOLS_TEXT,
     Block,
     Cell,
@@ -44,7 +45,6 @@ from harness.report.figures import (
     LIMIT_LOG2,
     latency_figure,
     speed_map,
-    speed_word,
 )
 from harness.report.frame import PageData, groups, leading, tables_by_device, worst
 from harness.selection import (
@@ -245,8 +245,8 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     """Show implementations by shapes: above 1 is faster than native."""
     timed = data.cases[data.cases["ratio"].notna()]
     caption = (
-        "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
-        f"faster, orange slower. {SYMBOLS_TEXT} A dash: not timed. Second "
+        "Timed in turn with native, run eagerly. 2.00x is twice as fast, 0.50x half as fast: blue "
+        f"is faster, orange slower. {SYMBOLS_TEXT} A dash: not timed. Second "
         "line: the speed as a share of that of a copy of the same bytes, timed in turn, too; at "
         "100 % a call is limited by memory bandwidth only. Cold: of calls whose inputs are not in "
         "the cache. A cell of several cases shows geometric means."
@@ -258,6 +258,10 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     statuses = worst(timed, by, "error_ulp").set_index(by)["status"]
     speeds = means.apply(np.exp).assign(status=statuses).reset_index()
     speeds["speed"] = 1 / speeds["ratio"]
+    speeds["text"] = [
+        f"{speed_text(speed)} {SYMBOLS.get(status, '')}".rstrip()
+        for speed, status in zip(speeds["speed"], speeds["status"], strict=True)
+    ]
 
     def cell(row: Any) -> Cell:
         notes = [
@@ -266,7 +270,7 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
             "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}",
         ]
         return Cell(
-            speed_word(row.speed, row.status),
+            row.text,
             is_number=True,
             heat=round(max(-1.0, min(1.0, log2(row.speed) / LIMIT_LOG2)), 2),
             note=", ".join(filter(None, notes)),

@@ -137,8 +137,8 @@ def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
 
 @pytest.mark.parametrize(("name", "symbol"), [("again", ""), ("near", "≈"), ("off", "✕")])
 def test_a_figure_marks_what_is_incorrect(name: str, symbol: str) -> None:
-    drawing = drawings_of([results_of(*RUN)])["speed-cpu-backward"].draw
-    assert f">2.00{' ' if symbol else ''}{symbol}<" in file_of(drawing, "svg").decode()
+    drawing = drawings_of([results_of(*RUN)])["speed-cpu-backward"]
+    assert f">2.00x{' ' if symbol else ''}{symbol}<" in file_of(drawing, "svg").decode()
 
 
 def test_the_package_has_the_definitions_of_the_documentation() -> None:
