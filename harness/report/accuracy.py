@@ -46,7 +46,7 @@ from harness.report.figures import (
     span,
     ticks,
 )
-from harness.report.frame import PageData, groups, leading, tables_by_device, worst
+from harness.report.frame import PageData, groups, tables_by_device, worst
 
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing "
@@ -100,15 +100,12 @@ def _condition_figure(
     if series["distribution"].nunique() < 2:
         return None
     # the shape and setting with the most offsets; of several, the largest
-    of_case = ["shape", "setting"]
-    offsets = series.groupby(of_case, sort=False)["distribution"].transform("nunique")
-    fullest = series[offsets == offsets.max()]
-    lines = leading(fullest.sort_values("elements", ascending=False, kind="stable"), of_case)[0]
-    shape, setting = lines["shape"].iloc[0], lines["setting"].iloc[0]
-    here = (finite["shape"] == shape) & (finite["setting"] == setting)
+    groups_of = series.groupby(["elements", "shape", "setting"], sort=False)["distribution"]
+    _, shape, setting = max(groups_of.nunique().items(), key=lambda item: (item[1], item[0][0]))[0]
+    here = finite[(finite["shape"] == shape) & (finite["setting"] == setting)]
     by = ["implementation", "mode", "distribution"]
-    points = worst(finite[here & ~_is_series(finite)], by, "y_ulp")
-    lines = worst(lines, by, "y_ulp").sort_values("condition", kind="stable")
+    points = worst(here[~_is_series(here)], by, "y_ulp")
+    lines = worst(here[_is_series(here)], by, "y_ulp").sort_values("condition", kind="stable")
     bounds = _bounds(lines)
     title = f"Error of y against condition: {device}, forward, {dtype}, {shape}"
     draw = partial(_draw_condition, title=title, lines=lines, points=points, bounds=bounds)
@@ -126,7 +123,7 @@ def _condition_figure(
             ),
             LegendEntry("bound of the class"),
         ),
-        is_wide=True,
+        width="wide",
         is_folded=is_folded,
     )
 

@@ -314,9 +314,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
         Panel(
             name_of("history", series.case.id, series.environment),
             f"History of {series.case.id}",
-            partial(
-                history_figure, title=series.case.id, unit="speed", history=history, series=series
-            ),
+            partial(history_figure, title=series.case.id, history=history, series=series),
         )
         for series in [series for series in trend.series if len(series.runs) > 1][:_MOST_PANELS]
     )
@@ -329,7 +327,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
             "process does not include the differences between processes. Series with less change "
             "are in the table below.",
             panels=panels,
-            is_narrow=True,
+            width="narrow",
         )
 
 

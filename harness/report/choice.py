@@ -102,10 +102,10 @@ def headline_of(found: Choices | Answer) -> list[str]:
         limit = requirements.max_error_ulp
         error = "" if limit is None else f", with errors up to {limit:g} ulp"
         right = "right" if requirements.accuracy is Accuracy.RIGHT else "right or inaccurate"
-        lines.append(
-            f"Chosen: the fastest of those {right} on "
-            f"{requirement_text(requirements.max_condition)}{error}."
-        )
+        up_to, inputs = requirements.max_condition, "all inputs"
+        if isfinite(up_to):
+            inputs = f"inputs with a condition number up to {rounded(up_to)}"
+        lines.append(f"Chosen: the fastest of those {right} on {inputs}{error}.")
     return lines
 
 
@@ -222,13 +222,6 @@ def run_text(best: Candidate | None) -> str:
     if best is None:
         return "no implementation is eligible"
     return f"keep {best.label}" if best.label == REFERENCE_NAME else f"run {best.label}"
-
-
-def requirement_text(max_condition: float) -> str:
-    """Return a requirement as a phrase: "inputs with a condition number up to 1,000"."""
-    if not isfinite(max_condition):
-        return "all inputs"
-    return f"inputs with a condition number up to {rounded(max_condition)}"
 
 
 # --- one candidate -------------------------------------------------------------------------------

@@ -235,10 +235,8 @@ class FigureBlock:
     conclusion: str = ""
     """What the drawings show, in a sentence or two above them."""
     legend: tuple[LegendEntry, ...] = ()
-    is_wide: bool = False
-    """Whether each drawing has the width of the page."""
-    is_narrow: bool = False
-    """Whether each drawing fits a phone without scrolling."""
+    width: str = ""
+    """``wide`` if each drawing is as wide as the page, ``narrow`` if each fits a phone."""
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
 

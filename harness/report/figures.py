@@ -76,8 +76,6 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
 }
 
 
@@ -356,14 +354,13 @@ BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
 _HISTORY_IN = (4.5, 2.5)  # two panels side by side on a screen, one on a phone
 
 
-def history_figure(title: str, unit: str, history: History, series: Series) -> Figure:
+def history_figure(title: str, history: History, series: Series) -> Figure:
     """Draw a series over all runs of its history, so that gaps show.
 
     Args:
         title: of the figure.
-        unit: label of the values.
         history: its runs, in order, are the horizontal axis.
-        series: of speeds or times; its values are positive.
+        series: of speeds.
     """
     index_of = {id(run): index for index, run in enumerate(history.runs)}
     at = [index_of[id(run)] for run in series.runs]
@@ -386,7 +383,7 @@ def history_figure(title: str, unit: str, history: History, series: Series) -> F
         axes.get_xticklabels()[0].set_horizontalalignment("left")
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_title(_shortened(title, 46), fontsize=9)
-        axes.set_ylabel(unit)
+        axes.set_ylabel("speed")
         return figure
 
 

@@ -84,7 +84,7 @@ def gather(
         history: the folder that the results are the latest of.
         comparison: with a baseline.
     """
-    letters: dict[tuple[object, ...], str] = {}
+    letters: dict[object, str] = {}  # by environment and revision
     environments: dict[str, Environment] = {}
     kept: dict[tuple[str, str], Record] = {}
     missing = 0
@@ -92,12 +92,11 @@ def gather(
         own: dict[str, str] = {}  # the letters of the file's environments
         names = [*result.environments, *(record.environment for record in result.records)]
         for name in dict.fromkeys(names):
-            key: tuple[object, ...] = (name,)  # a file may lack the environment of a record
-            if environment := result.environments.get(name):
-                key = (name, environment.git_commit, environment.git_dirty)
+            environment = result.environments.get(name)  # a file may lack that of a record
+            revision = environment and (environment.git_commit, environment.git_dirty)
             number = len(letters)
             letter = f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
-            own[name] = letters.setdefault(key, letter)
+            own[name] = letters.setdefault((name, revision), letter)
             if environment:
                 environments[own[name]] = environment
         for record in result.records:

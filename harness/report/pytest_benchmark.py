@@ -54,7 +54,6 @@ def extra_info_of(record: Record, *, model_bytes: int) -> dict[str, Any]:
         model_bytes: bytes that any implementation must read and write for the case.
     """
     plain = to_plain(replace(record, latency=None, cold=None))
-    del plain["latency"], plain["cold"]
     return {KEY: {**plain, MODEL_BYTES: model_bytes}}
 
 
