@@ -29,6 +29,7 @@ from harness.report.document import (
     LegendEntry,
     Panel,
     Text,
+    first_open,
     name_of,
     pill,
     rounded,
@@ -67,10 +68,11 @@ def error_against_condition(data: PageData) -> tuple[Block, ...]:
     forward = cases[(cases["direction"] == Direction.FORWARD) & cases["y_ulp"].notna()]
     if not len(forward):
         return (Text("No error of a forward pass was measured."),)
-    figures: list[FigureBlock] = []
-    for (device, dtype), rows in groups(forward, "device", "dtype"):
-        if figure := _condition_figure(device, dtype, rows, is_folded=bool(figures)):
-            figures.append(figure)
+    figures = first_open(
+        figure
+        for (device, dtype), rows in groups(forward, "device", "dtype")
+        if (figure := _condition_figure(device, dtype, rows))
+    )
     text = Text("No shape was run with two or more offsets, so there is no curve to draw.")
     conditions = forward.groupby("distribution")["condition"].max()
     tables = tables_by_device(
@@ -92,16 +94,14 @@ def _error_cell(row: Any) -> Cell:
     return pill(row.status, rounded(row.y_ulp), title=f"{where}: {row.reason or 'ok'}")
 
 
-def _condition_figure(
-    device: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool
-) -> FigureBlock | None:
+def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBlock | None:
     finite = rows[np.isfinite(rows["condition"]) & (rows["condition"] > 0)]
     series = finite[_is_series(finite)]
     if series["distribution"].nunique() < 2:
         return None
     # the shape and setting with the most offsets; of several, the largest
-    groups_of = series.groupby(["elements", "shape", "setting"], sort=False)["distribution"]
-    _, shape, setting = max(groups_of.nunique().items(), key=lambda item: (item[1], item[0][0]))[0]
+    offsets = series.groupby(["elements", "shape", "setting"])["distribution"].nunique()
+    _, shape, setting = offsets.sort_values(kind="stable").index[-1]
     here = finite[(finite["shape"] == shape) & (finite["setting"] == setting)]
     by = ["implementation", "mode", "distribution"]
     points = worst(here[~_is_series(here)], by, "y_ulp")
@@ -124,7 +124,6 @@ def _condition_figure(
             LegendEntry("bound of the class"),
         ),
         width="wide",
-        is_folded=is_folded,
     )
 
 

@@ -12,12 +12,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from markupsafe import Markup, escape
 
@@ -50,6 +50,7 @@ __all__ = [
     "columns",
     "definitions",
     "escaped",
+    "first_open",
     "heading",
     "html",
     "json_text",
@@ -246,6 +247,14 @@ class CaseTable:
     """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
     data: dict[str, Any]
+
+
+Foldable = TypeVar("Foldable", Table, FigureBlock)
+
+
+def first_open(blocks: Iterable[Foldable]) -> tuple[Foldable, ...]:
+    """Return blocks of which all but the first are closed until the reader opens them."""
+    return tuple(replace(block, is_folded=index > 0) for index, block in enumerate(blocks))
 
 
 Block = Text | Table | Facts | FigureBlock | CaseTable

@@ -21,7 +21,7 @@ from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Recor
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words
 from harness.regression import Comparison, History
-from harness.report.document import DASH, Cell, Panel, Table, columns, name_of, number
+from harness.report.document import DASH, Cell, Panel, Table, columns, first_open, name_of, number
 from harness.selection import (
     DEFAULT_MAX_CONDITION,
     REFERENCE_NAME,
@@ -106,11 +106,8 @@ def gather(
         planned = max((run.planned for run in result.runs), default=0)
         missing += max(0, planned - len(result.records))
     # the reference first, and eager before compiled; else in the order of the run
-    implementations = dict.fromkeys([
-        REFERENCE_NAME,
-        *(record.case.implementation for record in kept.values()),
-    ])
-    rank = {name: position for position, name in enumerate(implementations)}
+    names = [REFERENCE_NAME, *(record.case.implementation for record in kept.values())]
+    rank = {name: position for position, name in enumerate(dict.fromkeys(names))}
     records = sorted(
         kept.values(),
         key=lambda record: (rank[record.case.implementation], record.case.mode is not Mode.EAGER),
@@ -243,9 +240,9 @@ def tables_by_device(
         order: its values, in the order of display; empty for shapes, the smallest first.
         draw: makes a drawing of its rows and shapes, for export.
     """
-    tables: list[Table] = []
     missing: Any = number(DASH)
-    for (device, direction), group in groups(rows, "device", "direction"):
+
+    def table(device: str, direction: str, group: pd.DataFrame) -> Table:
         heads = list(order or group.sort_values("elements", kind="stable")[across].unique())
         words = f"{title}: {device}, {direction}"
         own = name_of(name, device, direction)
@@ -253,7 +250,7 @@ def tables_by_device(
         cells = group.assign(cell=made).set_index(["dtype", "label", across])["cell"]
         filled = cells.unstack(fill_value=missing).reindex(columns=heads, fill_value=missing)
         drawing = draw and Panel(own, words, partial(draw, title=words, rows=group, shapes=heads))
-        table = Table(
+        return Table(
             name=own,
             title=words,
             caption=caption,
@@ -262,11 +259,10 @@ def tables_by_device(
                 (Cell(str(label)), Cell(str(dtype)), *row)
                 for (dtype, label), *row in filled.sort_index().itertuples()
             ),
-            is_folded=bool(tables),
             panels=(drawing,) if drawing else (),
         )
-        tables.append(table)
-    return tuple(tables)
+
+    return first_open(table(*own, group) for own, group in groups(rows, "device", "direction"))
 
 
 def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
@@ -278,12 +274,11 @@ def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
     return ranked.drop_duplicates(by).drop(columns="severity")
 
 
-def leading(rows: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, int]:
-    """Return the rows of the most frequent combination of ``by``, and the number of other rows.
+def leading(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return the rows of the most frequent combination of ``by``.
 
     A figure shows one axis; its cases must not differ in another one.
     """
     sizes = rows.groupby(by, sort=False)[by[0]].transform("size")
     first = rows[sizes == sizes.max()].iloc[0]
-    chosen = rows[np.logical_and.reduce([rows[name] == first[name] for name in by])]
-    return chosen, len(rows) - len(chosen)
+    return rows[np.logical_and.reduce([rows[name] == first[name] for name in by])]

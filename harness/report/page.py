@@ -227,10 +227,9 @@ def _environment_words(data: PageData, own: Environment) -> Iterator[str]:
 
 def _answers(data: PageData) -> Iterator[dict[str, object]]:
     """Yield what the head says under each requirement, and its entry in the switch."""
-    for index, answer in enumerate(data.answers):
+    for answer in data.answers:
         level = answer.requirements.max_condition
         yield {
-            "number": index,
             "name": f"up to {rounded(level)}" if isfinite(level) else "any",
             "is_default": answer.is_default,
             "lines": headline_of(answer),

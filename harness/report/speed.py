@@ -38,6 +38,7 @@ from harness.report.document import (
     Table,
     Text,
     columns,
+    first_open,
     name_of,
     number,
 )
@@ -178,22 +179,28 @@ def _overall_row(part: Slice, choice: OverallChoice, *, several: bool) -> Row:
 def latency_against_size(data: PageData) -> tuple[Block, ...]:
     """Show the time of a call by the size of its input."""
     timed = data.cases[(data.cases["latency_s"] > 0) & (data.cases["elements"] > 0)]
-    figures: list[FigureBlock] = []
-    for (direction, device), group in groups(timed, "direction", "device"):
-        panels: list[Panel] = []
-        others = 0
-        for (dtype,), rows in groups(group, "dtype"):
-            drawn, rest = leading(rows, ["distribution", "setting"])
-            others += rest
-            panels += _latency_panels(drawn, (device, direction, dtype), data.implementations)
-        figure = FigureBlock(
-            title=f"Latency against size: {device}, {direction}",
-            caption=_latency_caption(data, group, others),
-            panels=tuple(panels),
-            is_folded=bool(figures),
-        )
-        figures.append(figure)
-    return tuple(figures) or (Text("No latency was measured."),)
+    figures = first_open(
+        _latency_block(data, device, direction, group)
+        for (direction, device), group in groups(timed, "direction", "device")
+    )
+    return figures or (Text("No latency was measured."),)
+
+
+def _latency_block(data: PageData, device: str, direction: str, group: pd.DataFrame) -> FigureBlock:
+    drawn = {
+        dtype: leading(rows, ["distribution", "setting"])
+        for (dtype,), rows in groups(group, "dtype")
+    }
+    others = len(group) - sum(map(len, drawn.values()))
+    return FigureBlock(
+        title=f"Latency against size: {device}, {direction}",
+        caption=_latency_caption(data, group, others),
+        panels=tuple(
+            panel
+            for dtype, rows in drawn.items()
+            for panel in _latency_panels(rows, (device, direction, dtype), data.implementations)
+        ),
+    )
 
 
 def _latency_panels(

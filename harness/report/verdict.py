@@ -325,7 +325,7 @@ def _error(example: Example) -> str:
     error = f"{example.output} is {ulp_text(example.error_ulp)}"
     if not isfinite(example.error_ulp):
         return error
-    return f"{error} off" + ("" if allowed is None else f", where {_digits(allowed)} are allowed")
+    return f"{error} off" + ("" if allowed is None else f", where {allowed:.3g} are allowed")
 
 
 def _returned(example: Example) -> tuple[str, str]:
@@ -358,10 +358,6 @@ def _tensor(
 
 def _list(values: Iterable[float], digits: int) -> str:
     return f"[{', '.join(f'{value:.{digits}g}' for value in values)}]"
-
-
-def _digits(ulp: float) -> str:
-    return f"{ulp:.2g}" if ulp < 10 else f"{ulp:.3g}"
 
 
 def _verified(verdict: Verdict) -> Iterator[Row]:
