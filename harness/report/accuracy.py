@@ -96,16 +96,16 @@ def _error_cell(row: Any) -> Cell:
 
 def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBlock | None:
     finite = rows[np.isfinite(rows["condition"]) & (rows["condition"] > 0)]
-    series = finite[_is_series(finite)]
+    series = finite[finite["distribution"].map(_is_offset).astype(bool)]
     if series["distribution"].nunique() < 2:
         return None
     # the shape and setting with the most offsets; of several, the largest
     offsets = series.groupby(["elements", "shape", "setting"])["distribution"].nunique()
     _, shape, setting = offsets.sort_values(kind="stable").index[-1]
     here = finite[(finite["shape"] == shape) & (finite["setting"] == setting)]
-    by = ["implementation", "mode", "distribution"]
-    points = worst(here[~_is_series(here)], by, "y_ulp")
-    lines = worst(here[_is_series(here)], by, "y_ulp").sort_values("condition", kind="stable")
+    here = worst(here, ["implementation", "mode", "distribution"], "y_ulp")
+    is_offset = here["distribution"].isin(series["distribution"])
+    points, lines = here[~is_offset], here[is_offset].sort_values("condition", kind="stable")
     bounds = _bounds(lines)
     title = f"Error of y against condition: {device}, forward, {dtype}, {shape}"
     draw = partial(_draw_condition, title=title, lines=lines, points=points, bounds=bounds)
@@ -156,11 +156,6 @@ def _bounds(lines: pd.DataFrame) -> list[BoundLine]:
     keys = known[["algorithm", "reduction", "statistics", "hidden", "dtype"]].drop_duplicates()
     bounds = [BoundLine(*key) for key in keys.astype(object).to_numpy()]
     return sorted(bounds, key=lambda bound: (CLASSES.index(bound.algorithm), bound.reduction))
-
-
-def _is_series(rows: pd.DataFrame) -> pd.Series:
-    """Return which rows are of the distributions that differ only in their offset."""
-    return rows["distribution"].map(_is_offset).astype(bool)
 
 
 def _is_offset(distribution: str) -> bool:

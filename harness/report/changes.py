@@ -9,7 +9,6 @@ from functools import partial
 from math import isfinite, log
 from typing import TYPE_CHECKING, Any
 
-from harness.records import Estimate
 from harness.records.metrics import Metric
 from harness.records.text import as_speed, count, grouped, interval_text, percent_text, speed_text
 from harness.regression import (
@@ -220,11 +219,6 @@ def _value_text(metric: Metric, value: float) -> str:
     return speed_text(value, decimals=3) if metric.unit == "speed" else metric.write(value)
 
 
-def _estimate_text(metric: Metric, value: Estimate) -> str:
-    write = partial(_value_text, metric)
-    return write(value.value) if value.low == value.high else interval_text(value, write)
-
-
 def _change_text(metric: Metric, change: TrendChange) -> str:
     """Return "worse by 5.1 %: 1.38 before, 1.31 after"."""
     size = ""
@@ -239,15 +233,15 @@ def _change_text(metric: Metric, change: TrendChange) -> str:
 
 
 def _series_table(trend: Trend, most_rows: int) -> Table:
-    metric = trend.metric
+    metric, write = trend.metric, partial(_value_text, trend.metric)
     has_others = len({series.environment for series in trend.series}) > 1
     rows = []
     for series in trend.series[:most_rows]:
-        values = series.values
+        values, last = series.values, series.values[-1]
         rows.append((
             case_cell(series.case, series.environment if has_others else ""),
-            number(_estimate_text(metric, values[-1])),
-            number(_value_text(metric, values[0].value)),
+            number(interval_text(last, write) if last.low < last.high else write(last.value)),
+            number(write(values[0].value)),
             Cell(_bars([value.value for value in values]), is_long=True),
             number(f"{len(values)}"),
             number(DASH if series.spread is None else f"±{percent_text(series.spread)}"),

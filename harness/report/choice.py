@@ -78,7 +78,8 @@ _MOST_NAMED = 3
 _MOST_PRICED = 30  # scenarios. Trade-off: about two screens; JSON has every scenario
 _BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
 _SAME_MEMORY = 0.05  # trade-off: of a smaller difference one need not read
-_NUMBERS = [metric for metric in METRICS if metric.name in {"latency_s", "error_ulp", "peak_bytes"}]
+_METRICS = {metric.name: metric for metric in METRICS}
+_NUMBERS = [_METRICS[name] for name in ("latency_s", "error_ulp", "peak_bytes")]
 
 # --- the headline --------------------------------------------------------------------------------
 
@@ -462,9 +463,6 @@ def scenario_row(choice: Choice, *, several: bool, is_priced: bool) -> tuple[Cel
     best, native_s = choice.best, choice.native_s
     where = f", environment {choice.scenario.environment}" if several else ""
     record = best.timed[0] if best and best.timed else None
-    error, time, memory = (
-        number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS
-    )
     # the usual reason is not said in every row
     because = answer_text(choice).removeprefix(_BECAUSE[Decider.TIME]).removeprefix("; ")
     others = [] if best is None else [f"{best.label}: {caveat}" for caveat in caveats(choice)]
@@ -477,9 +475,7 @@ def scenario_row(choice: Choice, *, several: bool, is_priced: bool) -> tuple[Cel
         Cell(f"{choice.scenario.text}{where}"),
         Cell("", status="none") if best is None else Cell(best.label, is_strong=True),
         number(pace_text(best, native_s)),
-        time,
-        error,
-        memory,
+        *(number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS),
         Cell(because, note="\n".join(others) if is_priced else "", is_long=True),
     )
 

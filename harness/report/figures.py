@@ -61,7 +61,6 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": MUTED,
     "axes.edgecolor": GRID,
     "grid.color": GRID,
-    "figure.facecolor": FACE,
     "font.family": "sans-serif",
     "font.size": 8.5,
     "axes.titlesize": 10,
@@ -95,10 +94,9 @@ def canvas(
     left_in: float = 0.62,
     bottom_in: float = 0.46,
     right_in: float = 0.12,
-    grid: bool = True,
 ) -> Iterator[tuple[Figure, Axes]]:
     """Make a figure with one pair of axes and fixed margins: measuring text would draw it twice."""
-    with mpl.rc_context(_STYLE | {"axes.grid": grid}), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
         # the browser draws the text, with its own fonts
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         figure = Figure(figsize=(width_in, height_in))
@@ -113,9 +111,7 @@ def canvas(
 
 def page_markup(panel: Panel) -> str:
     """Return a drawing as SVG for the page, with its colours, and with ids that are unique."""
-    figure = panel.draw()
-    figure.set_facecolor("none")
-    text = _saved(figure, "svg").decode()
+    text = file_of(panel, "svg", "none").decode()
     body = text[text.index("</defs>") + len("</defs>") :]  # its style is in page.css
     prefix = (
         f"f{sha256(panel.name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
@@ -133,22 +129,19 @@ def page_markup(panel: Panel) -> str:
         *_VARIABLES.items(),
     ):
         body = re.sub(pattern, new, body)
-    box = f"0 0 {figure.get_figwidth() * 72:g} {figure.get_figheight() * 72:g}"
-    head = f'<svg viewBox="{box}" role="img" aria-labelledby="{prefix}-title" focusable="false">'
+    box = re.findall(r'viewBox="[^"]*"', text)[0]
+    head = f'<svg {box} role="img" aria-labelledby="{prefix}-title" focusable="false">'
     return f'{head}<title id="{prefix}-title">{escape(panel.title)}</title>{body}'
 
 
-def file_of(panel: Panel, form: str) -> bytes:
-    """Return a drawing as a file of its own, on white: ``form`` is svg or png."""
-    return _saved(panel.draw(), form)
-
-
-def _saved(figure: Figure, form: str) -> bytes:
+def file_of(panel: Panel, form: str, face: str = FACE) -> bytes:
+    """Return a drawing as a file of its own: ``form`` is svg or png, ``face`` its background."""
     file = io.BytesIO()
+    figure = panel.draw()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         # 200 dots per inch: sharp in a README at twice its width in points
-        figure.savefig(file, format=form, metadata={"Date": None}, dpi=200)
+        figure.savefig(file, format=form, metadata={"Date": None}, dpi=200, facecolor=face)
     return file.getvalue()
 
 
@@ -323,26 +316,24 @@ def speed_map(title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
     import seaborn as sns  # a second to import: only files of their own need it
 
     rows = rows.sort_values(["dtype", "label"], kind="stable")
-    names = rows["label"].astype(str) + " " + rows["dtype"].astype(str)
-    order = list(dict.fromkeys(names))
-    shown = rows.assign(name=names).set_index(["name", "shape"])
-    speeds, words = (
-        shown[part].unstack("shape").reindex(index=order, columns=list(shapes))
-        for part in ("speed", "text")
-    )
+    rows = rows.assign(name=rows["label"].astype(str) + " " + rows["dtype"].astype(str))
+    order = list(rows["name"].unique())
+    shown = rows.pivot(index="name", columns="shape").reindex(order)
+    speeds, words = (shown[part][list(shapes)] for part in ("speed", "text"))
     labels = list(map(_shortened, order))
     left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
     bottom_in = 0.2 + 0.05 * max(map(len, shapes))  # turned by 40 degrees
     width_in = left_in + max(0.6 * len(shapes), 3.0) + 0.2
     height_in = 0.35 + 0.27 * len(speeds) + bottom_in
     margins = {"left_in": left_in, "bottom_in": bottom_in, "right_in": 0.2}
-    with canvas(width_in, height_in, grid=False, **margins) as (figure, axes):
+    with canvas(width_in, height_in, **margins) as (figure, axes):
         sns.heatmap(
             np.log2(speeds.astype(float)), annot=words.fillna("").to_numpy(), fmt="",
             annot_kws={"fontsize": 8}, cmap="PuOr", vmin=-2 * LIMIT_LOG2,
             vmax=2 * LIMIT_LOG2, cbar=False, linewidths=1, linecolor=FACE,
             yticklabels=labels, xticklabels=True, ax=axes,
         )  # fmt: skip
+        axes.grid(visible=False)
         axes.tick_params(axis="x", rotation=40)
         axes.set(title=title, xlabel="", ylabel="")
         return figure

@@ -59,11 +59,6 @@ class PageData:
     comparison: Comparison | None = None
     """Of the run with a baseline, if one was given."""
 
-    @property
-    def implementations(self) -> tuple[str, ...]:
-        """Names in the order of colours and rows: the reference is first."""
-        return tuple(self.cases["implementation"].unique())
-
 
 def gather(
     results: Sequence[Results],
@@ -142,8 +137,7 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     """
     rows = [_row(record, device) for record, device in zip(records, devices, strict=True)]
     numbers = (name for name, first in rows[0].items() if not isinstance(first, str))
-    kinds = {name: int if name in _SIZES else float for name in numbers}
-    cases = pd.DataFrame(rows, dtype=object).astype(kinds)
+    cases = pd.DataFrame(rows, dtype=object).astype(dict.fromkeys(numbers, float))
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
     cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone
@@ -158,9 +152,6 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
         order = list(dict.fromkeys([*first, *cases[name]]))
         cases[name] = pd.Categorical(cases[name], categories=order, ordered=True)
     return cases
-
-
-_SIZES = {"elements", "rows", "hidden"}
 
 
 def _row(record: Record, device: str) -> dict[str, Any]:
@@ -262,7 +253,10 @@ def tables_by_device(
             panels=(drawing,) if drawing else (),
         )
 
-    return first_open(table(*own, group) for own, group in groups(rows, "device", "direction"))
+    return first_open(
+        table(device, direction, group)
+        for (device, direction), group in groups(rows, "device", "direction")
+    )
 
 
 def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:

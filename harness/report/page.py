@@ -28,7 +28,6 @@ from harness.report.document import (
     Text,
     heading,
     html,
-    name_of,
     rounded,
     templates,
 )
@@ -183,8 +182,7 @@ def drawings_of(results: Sequence[Results]) -> dict[str, Panel]:
 
 def tables_of(results: Sequence[Results]) -> dict[str, Table]:
     """Return the tables by name."""
-    tables = [block for block in _blocks(results) if isinstance(block, Table)]
-    return {table.name or name_of(table.title): table for table in tables}
+    return {block.name: block for block in _blocks(results) if isinstance(block, Table)}
 
 
 def _blocks(results: Sequence[Results]) -> Iterator[Block]:

@@ -234,9 +234,9 @@ def command_rest(record: Record) -> str:
     """
     words = command_options(record.case, without=_IN_ID)
     if record.status.is_measured:
-        parts = [part.value for part in Measurement if part is not Measurement.ERRORS]
-        measured = [part for part in parts if getattr(record, part) is not None]
-        words.append(f"--measure {','.join([Measurement.ERRORS.value, *measured])}")
+        others = [part for part in Measurement if part is not Measurement.ERRORS]
+        measured = [part for part in others if getattr(record, part) is not None]
+        words.append(f"--measure {','.join([Measurement.ERRORS, *measured])}")
     if record.latency is not None and record.latency.processes > 1:
         words.append(f"--processes {record.latency.processes}")
     return " ".join(words)

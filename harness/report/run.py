@@ -145,13 +145,12 @@ def _scenario_text(case: Case) -> str:
 
 def _implementation_table(records: Sequence[Record]) -> Table:
     """Return how many cases of each implementation have which status."""
-    counts = Counter((record.case.implementation, record.status) for record in records)
-    statuses = [status for status in Status if any(status is key[1] for key in counts)]
+    groups = grouped((record.case.implementation, record.status) for record in records)
+    statuses = [status for status in Status if any(status in own for own in groups.values())]
     rows = []
-    for name in dict.fromkeys(name for name, _ in counts):
-        numbers = [counts[name, status] for status in statuses]
-        cells = (Cell(f"{cases:,}" if cases else DASH) for cases in numbers)
-        rows.append((Cell(name), Cell(f"{sum(numbers):,}"), *cells))
+    for name, own in groups.items():
+        cells = (Cell(f"{own.count(status):,}" if status in own else DASH) for status in statuses)
+        rows.append((Cell(name), Cell(f"{len(own):,}"), *cells))
     heads = ("implementation", "cases", *map(in_words, statuses))
     return Table(columns=columns(*heads), rows=tuple(rows))
 
@@ -209,7 +208,9 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
     alike: dict[tuple[Status, str, str], dict[str, int]] = {}
     for (status, name), own in groups.items():
         dtypes = ", ".join(dict.fromkeys(record.case.dtype for record in own))
-        alike.setdefault((status, dtypes, _reason(own)), {})[name] = len(own)
+        worst = max(own, key=lambda record: record.worst_ulp or 0.0)
+        reason = shorten(worst.reason, _LONGEST, placeholder=" ...")
+        alike.setdefault((status, dtypes, reason), {})[name] = len(own)
     lines = []
     for (status, dtypes, reason), held in sorted(
         alike.items(), key=lambda group: order.index(group[0][0])
@@ -220,12 +221,6 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
     left = len(lines) - _MOST_GROUPS
     more = [f"and {left:,} more such lines; --verbose has every case"] if left > 0 else []
     return [*lines[:_MOST_GROUPS], *more]
-
-
-def _reason(records: Sequence[Record]) -> str:
-    """Return why the worst of some cases is not right."""
-    worst = max(records, key=lambda record: record.worst_ulp or 0.0)
-    return shorten(worst.reason, _LONGEST, placeholder=" ...")
 
 
 def warning_lines(records: Sequence[Record]) -> list[str]:

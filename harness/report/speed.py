@@ -192,13 +192,14 @@ def _latency_block(data: PageData, device: str, direction: str, group: pd.DataFr
         for (dtype,), rows in groups(group, "dtype")
     }
     others = len(group) - sum(map(len, drawn.values()))
+    implementations = tuple(data.cases["implementation"].unique())  # in the order of colours
     return FigureBlock(
         title=f"Latency against size: {device}, {direction}",
         caption=_latency_caption(data, group, others),
         panels=tuple(
             panel
             for dtype, rows in drawn.items()
-            for panel in _latency_panels(rows, (device, direction, dtype), data.implementations)
+            for panel in _latency_panels(rows, (device, direction, dtype), implementations)
         ),
     )
 

@@ -453,16 +453,13 @@ def _next_step(verdict: Verdict) -> str:
 def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
     """Yield what a user should know, warnings first; equal ones are stated once."""
     dtypes = tuple(own.dtype for own in verdict.counts)
-    warnings, remarks = (
-        dict.fromkeys(
-            finding.text + _within(finding.dtypes or dtypes, dtypes)
-            for finding in verdict.remarks
-            if (finding.kind in SILENT) is is_warning
-        )
-        for is_warning in (True, False)
+    groups = grouped(
+        (finding.kind in SILENT, finding.text + _within(finding.dtypes or dtypes, dtypes))
+        for finding in verdict.remarks
     )
+    warnings, remarks = ([*dict.fromkeys(groups.get(silent, ()))] for silent in (True, False))
     yield from _named("WARNING", warnings)
-    shown = [*remarks][: max(most - len(warnings), 0)]
+    shown = remarks[: max(most - len(warnings), 0)]
     if left := len(remarks) - len(shown):
         more = count(left, "more remark" if shown else "remark")
         shown.append(f"{'and ' if shown else ''}{more}: --verbose")
