@@ -331,9 +331,8 @@ def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> s
     record = _least_conditioned(reason.records)
     advice = "; ".join(warning.advice for warning in record.warnings)
     why = advice if reason.kind is DisqualificationKind.INVALID_TIME else record.reason
-    scenario = choice.scenario.case if isinstance(choice, Choice) else None
-    is_here = scenario is not None and all(
-        getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
+    is_here = isinstance(choice, Choice) and all(
+        getattr(record.case, axis) == getattr(choice.scenario.case, axis) for axis in FILTERS
     )
     where = "" if is_here else f"; {record.case.id}"
     why = why.partition("; ")[0]

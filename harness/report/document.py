@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -445,9 +446,7 @@ def markdown(document: Document, *, limit_bytes: float = inf, rest: str = "") ->
             case Table():
                 lines += _markdown_table(block)
     room = limit_bytes - _SPARE_BYTES
-    kept = 0
-    while kept < len(lines) and (room := room - len(lines[kept].encode()) - 1) >= 0:
-        kept += 1
+    kept = sum(size <= room for size in accumulate(len(line.encode()) + 1 for line in lines))
     if 0 < kept < len(lines):
         where = f"; {escaped(rest)}" if rest else ""
         more = ["", f"no room here for {count(len(lines) - kept, 'more line')}{where}", ""]

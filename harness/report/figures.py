@@ -217,9 +217,8 @@ def _shortened(label: str, most: int = 36) -> str:
 
 
 def span(axes: Axes, values: pd.Series) -> None:
-    """Set the limits of x a little beyond the values."""
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = (known.min(), known.max()) if len(known) else (1.0, 1.0)
+    """Set the limits of x a little beyond the values, which are positive and finite."""
+    low, high = values.min(), values.max()
     margin = max(1.25, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)
 
@@ -346,7 +345,7 @@ _HISTORY_IN = (4.5, 2.5)  # two panels side by side on a screen, one on a phone
 
 
 def history_figure(title: str, history: History, series: Series) -> Figure:
-    """Draw a series over all runs of its history, so that gaps show.
+    """Draw a series over all runs of its history, two or more, so that gaps show.
 
     Args:
         title: of the figure.
@@ -368,8 +367,7 @@ def history_figure(title: str, history: History, series: Series) -> Figure:
         )  # fmt: skip
         last = len(history.runs) - 1
         axes.set_xlim(-0.6, last + 0.6)
-        ends = [0, last] if last else [0]
-        axes.set_xticks(ends, [history.runs[index].label for index in ends])
+        axes.set_xticks([0, last], [history.runs[index].label for index in (0, last)])
         axes.get_xticklabels()[-1].set_horizontalalignment("right")
         axes.get_xticklabels()[0].set_horizontalalignment("left")
         axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -204,8 +204,7 @@ _SEVERITY = {status.value: -rank for rank, status in enumerate(BAD_FIRST)}
 
 def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
     """Yield the rows for each combination of ``columns`` that occurs, in the order of display."""
-    if len(rows):
-        yield from rows.groupby(list(columns), observed=True)
+    yield from rows.groupby(list(columns), observed=True)
 
 
 def tables_by_device(

@@ -171,8 +171,7 @@ def answer_lines(outcome: SessionOutcome) -> list[str]:
     speeds = [
         speed
         for choice in choices.choices
-        for one in choice.candidates
-        if (speed := choice.speed(one)) is not None
+        if (speed := choice.speed(choice.candidates[0])) is not None
     ]
     (label,) = map(label_of, names)
     if not speeds or label == REFERENCE_NAME:

@@ -186,20 +186,19 @@ def latency_against_size(data: PageData) -> tuple[Block, ...]:
     return figures or (Text("No latency was measured."),)
 
 
-def _latency_block(data: PageData, device: str, direction: str, group: pd.DataFrame) -> FigureBlock:
+def _latency_block(data: PageData, device: str, direction: str, rows: pd.DataFrame) -> FigureBlock:
     drawn = {
-        dtype: leading(rows, ["distribution", "setting"])
-        for (dtype,), rows in groups(group, "dtype")
+        dtype: leading(own, ["distribution", "setting"]) for (dtype,), own in groups(rows, "dtype")
     }
-    others = len(group) - sum(map(len, drawn.values()))
+    others = len(rows) - sum(map(len, drawn.values()))
     implementations = tuple(data.cases["implementation"].unique())  # in the order of colours
     return FigureBlock(
         title=f"Latency against size: {device}, {direction}",
-        caption=_latency_caption(data, group, others),
+        caption=_latency_caption(data, rows, others),
         panels=tuple(
             panel
-            for dtype, rows in drawn.items()
-            for panel in _latency_panels(rows, (device, direction, dtype), implementations)
+            for dtype, own in drawn.items()
+            for panel in _latency_panels(own, (device, direction, dtype), implementations)
         ),
     )
 

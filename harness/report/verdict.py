@@ -103,12 +103,10 @@ def document_of_verdict(verdict: Verdict, *, verbose: bool = False) -> Document:
     return (*next(fitting, ()), Text("everything: --verbose"))
 
 
-def _short(
-    verdict: Verdict, most_remarks: int, most_facts: int | None = None
-) -> tuple[Facts | Text, ...]:
-    """Return the sentences, the facts, and the command that repeats the example."""
+def _short(verdict: Verdict, remarks: int, facts: int | None = None) -> Document:
+    """Return the sentences, at most so many remarks and facts, and a command that repeats."""
     first, *others = _sentences(verdict)
-    rows = [*_facts(verdict), *_remarks(verdict, most_remarks)][:most_facts]
+    rows = [*_facts(verdict), *_remarks(verdict, remarks)][:facts]
     command = f"repeat it: {verdict.example.commands}" if verdict.example else ""
     if not command and verdict.reproduce:
         command = f"repeat it in Python: {verdict.reproduce}"
