@@ -186,10 +186,10 @@ def write_page(
     Raises:
         Refusal: there is nothing to report, or the page cannot be written.
     """
-    from harness.report import write_report
+    from harness.report import build_page, write_whole
 
     page = out or Path("reports") / f"{runs[0].stem}.html"
-    write_report(results, page, files=[str(run) for run in runs], **others)
+    write_whole(page, build_page(results, files=[str(run) for run in runs], **others))
     return page
 
 
@@ -264,7 +264,7 @@ def _part_of_page(results: Results, form: str, figure: str | None) -> str | byte
     if figure not in (names if drawings else [*names, None]):
         raise click.UsageError(f"--format {form} needs --figure, one of {', '.join(names)}")
     if figure in drawings:
-        return file_of(drawings[figure].draw, form)
+        return file_of(drawings[figure], form)
     chosen = [tables[figure]] if figure else tables.values()
     return markdown([replace(table, is_folded=False) for table in chosen])
 

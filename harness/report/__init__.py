@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     )
     from harness.report.exports import AS_TEXT, csv_table
     from harness.report.figures import file_of
-    from harness.report.page import build_page, drawings_of, tables_of, write_report, write_whole
+    from harness.report.page import build_page, drawings_of, tables_of, write_whole
     from harness.report.pytest_benchmark import extra_info_of, import_benchmarks, machine_info_of
-    from harness.report.run import document_of_run, run_as_plain, run_tables, statuses_text
+    from harness.report.run import document_of_run, run_as_plain, statuses_text
     from harness.report.verdict import (
         assert_layer_norm,
         document_of_explanation,
@@ -103,7 +103,6 @@ __all__ = [
     "python_lines",
     "reports_of_gate",
     "run_as_plain",
-    "run_tables",
     "show",
     "statuses_text",
     "summary_of_comparison",
@@ -111,7 +110,6 @@ __all__ = [
     "tables_of",
     "terminal_lines",
     "verdict_as_json",
-    "write_report",
     "write_whole",
 ]
 

@@ -28,25 +28,26 @@ from harness.report.document import (
     FigureBlock,
     LegendEntry,
     Panel,
-    Table,
     Text,
-    columns,
+    first_open,
     name_of,
     pill,
     rounded,
 )
 from harness.report.figures import (
     DASHES,
+    FACE,
+    INK,
+    SERIES,
     EndLabel,
-    Theme,
     canvas,
     end_labels,
     level,
-    series_variable,
+    series_id,
     span,
     ticks,
 )
-from harness.report.frame import PageData, grid, groups, leading, tables_by_device, worst
+from harness.report.frame import PageData, groups, tables_by_device, worst
 
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing "
@@ -67,35 +68,44 @@ def error_against_condition(data: PageData) -> tuple[Block, ...]:
     forward = cases[(cases["direction"] == Direction.FORWARD) & cases["y_ulp"].notna()]
     if not len(forward):
         return (Text("No error of a forward pass was measured."),)
-    figures: list[FigureBlock] = []
-    tables: list[Table] = []
-    for (device, dtype), rows in groups(forward, "device", "dtype"):
-        if figure := _condition_figure(device, dtype, rows, is_folded=bool(figures)):
-            figures.append(figure)
-        tables.append(_error_table(device, dtype, rows, is_folded=bool(tables)))
-    if not figures:
-        text = "No shape was run with two or more offsets, so there is no curve to draw."
-        return (Text(text), *tables)
-    return (*figures, *tables)
+    figures = first_open(
+        figure
+        for (device, dtype), rows in groups(forward, "device", "dtype")
+        if (figure := _condition_figure(device, dtype, rows))
+    )
+    text = Text("No shape was run with two or more offsets, so there is no curve to draw.")
+    conditions = forward.groupby("distribution")["condition"].max()
+    tables = tables_by_device(
+        worst(forward, ["device", "dtype", "label", "distribution"], "y_ulp"),
+        "errors",
+        "Largest error of y in ulp",
+        f"The worst case of all shapes. {SYMBOLS_TEXT}",
+        _error_cell,
+        across="distribution",
+        order=sorted(
+            conditions.index, key=lambda name: (not _is_offset(name), conditions[name], name)
+        ),
+    )
+    return (*(figures or (text,)), *tables)
 
 
-def _condition_figure(
-    device: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool
-) -> FigureBlock | None:
+def _error_cell(row: Any) -> Cell:
+    where = f"{row.shape}, condition {rounded(row.condition)}"
+    return pill(row.status, rounded(row.y_ulp), title=f"{where}: {row.reason or 'ok'}")
+
+
+def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBlock | None:
     finite = rows[np.isfinite(rows["condition"]) & (rows["condition"] > 0)]
-    series = finite[_is_series(finite)]
+    series = finite[finite["distribution"].map(_is_offset).astype(bool)]
     if series["distribution"].nunique() < 2:
         return None
     # the shape and setting with the most offsets; of several, the largest
-    of_case = ["shape", "setting"]
-    offsets = series.groupby(of_case, sort=False)["distribution"].transform("nunique")
-    fullest = series[offsets == offsets.max()]
-    lines = leading(fullest.sort_values("elements", ascending=False, kind="stable"), of_case)[0]
-    shape, setting = lines["shape"].iloc[0], lines["setting"].iloc[0]
-    here = (finite["shape"] == shape) & (finite["setting"] == setting)
-    by = ["implementation", "mode", "distribution"]
-    points = worst(finite[here & ~_is_series(finite)], by, "y_ulp")
-    lines = worst(lines, by, "y_ulp").sort_values("condition", kind="stable")
+    offsets = series.groupby(["elements", "shape", "setting"])["distribution"].nunique()
+    _, shape, setting = offsets.sort_values(kind="stable").index[-1]
+    here = finite[(finite["shape"] == shape) & (finite["setting"] == setting)]
+    here = worst(here, ["implementation", "mode", "distribution"], "y_ulp")
+    is_offset = here["distribution"].isin(series["distribution"])
+    points, lines = here[~is_offset], here[is_offset].sort_values("condition", kind="stable")
     bounds = _bounds(lines)
     title = f"Error of y against condition: {device}, forward, {dtype}, {shape}"
     draw = partial(_draw_condition, title=title, lines=lines, points=points, bounds=bounds)
@@ -107,14 +117,13 @@ def _condition_figure(
         conclusion=_conclusion(lines, bounds),
         legend=(
             *(
-                LegendEntry(in_words(name), series_variable(i), series=f"series-{i}", mark=mark)
+                LegendEntry(in_words(name), f"series-{i}", mark)
                 for i, (name, mark) in enumerate(zip(CLASSES, "▼■◆●✚", strict=True))
                 if name in present
             ),
-            LegendEntry("bound of the class", "var(--muted)"),
+            LegendEntry("bound of the class"),
         ),
-        is_wide=True,
-        is_folded=is_folded,
+        width="wide",
     )
 
 
@@ -149,34 +158,8 @@ def _bounds(lines: pd.DataFrame) -> list[BoundLine]:
     return sorted(bounds, key=lambda bound: (CLASSES.index(bound.algorithm), bound.reduction))
 
 
-def _is_series(rows: pd.DataFrame) -> pd.Series:
-    """Return which rows are of the distributions that differ only in their offset."""
-    return rows["distribution"].map(_is_offset).astype(bool)
-
-
 def _is_offset(distribution: str) -> bool:
     return distribution == "normal" or distribution.startswith("offset_")
-
-
-def _error_table(device: str, dtype: str, rows: pd.DataFrame, *, is_folded: bool) -> Table:
-    conditions = rows.groupby("distribution")["condition"].max()
-    distributions = sorted(
-        conditions.index, key=lambda name: (not _is_offset(name), conditions[name], name)
-    )
-
-    def cell(row: Any) -> Cell:
-        where = f"{row.shape}, condition {rounded(row.condition)}"
-        return pill(row.status, rounded(row.y_ulp), title=f"{where}: {row.reason or 'ok'}")
-
-    firsts = worst(rows, ["label", "distribution"], "y_ulp")
-    return Table(
-        name=name_of("errors", device, dtype),
-        title=f"Largest error of y in ulp: {device}, forward, {dtype}",
-        caption=f"The worst case of all shapes. {SYMBOLS_TEXT}",
-        columns=columns("Implementation", *(f"{in_words(name)}#" for name in distributions)),
-        rows=grid(firsts, ["label"], "distribution", distributions, cell),
-        is_folded=is_folded,
-    )
 
 
 def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
@@ -204,7 +187,8 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
         "Largest error of the gradients in ulp",
         f"At the scale of their row or column, the worst of all shapes and inputs. {SYMBOLS_TEXT}",
         lambda row: pill(row.status, rounded(row.ulp)),
-        outputs=("dx", "dweight", "dbias"),
+        across="output",
+        order=("dx", "dweight", "dbias"),
     )
     of_all = f"Of {count(len(backward), 'case')} with gradients"
     texts = [_gradients_text(backward, one) for one in (Status.WRONG, Status.INACCURATE)]
@@ -235,7 +219,6 @@ CLASSES = ("one_pass", "two_pass", "welford", "recentred", "shifted")
 """Classes of algorithms, in the order of their colours and marker shapes."""
 _MARKERS = dict(zip(CLASSES, "vsDoP", strict=True))
 _WIDTH_IN, _HEIGHT_IN = 9.6, 4.1
-_MARGINS: dict[str, Any] = {"left_in": 0.68, "bottom_in": 0.46, "right_in": 1.75}
 _LEAST_ULP = 2.0**-4  # an error of zero has no logarithm: it is drawn here, at the bottom edge
 # Of the rows of normal numbers that the lines are about: beyond 5 standard deviations are 6 in ten
 # million. Only the bound of shifted depends on it.
@@ -276,12 +259,11 @@ class BoundLine:
 
 
 def _draw_condition(
-    theme: Theme, title: str, lines: pd.DataFrame, points: pd.DataFrame, bounds: Sequence[BoundLine]
+    title: str, lines: pd.DataFrame, points: pd.DataFrame, bounds: Sequence[BoundLine]
 ) -> Figure:
     """Draw the error of y against the condition number of the inputs, over the bounds.
 
     Args:
-        theme: colours.
         title: of the figure.
         lines: cases of one shape and dtype with a growing offset, joined by lines.
         points: cases of the same shape with other inputs.
@@ -292,30 +274,30 @@ def _draw_condition(
     lost = 2.0 ** SIGNIFICAND_BITS[bounds[0].dtype] if bounds else 1.0
     top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
     edge = top * (top / _LEAST_ULP) ** 0.05
-    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
+    with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.68, right_in=1.75) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, both["condition"])
         axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
-        level(axes, theme, 0.5, "correctly rounded")
+        level(axes, 0.5, "correctly rounded")
         if bounds:
-            level(axes, theme, lost, "no digit left")
+            level(axes, lost, "no digit left")
         ticks(axes)
         for bound in bounds:
-            _bound(axes, theme, bound)
-        labels = _measured(axes, theme, lines, edge)
+            _bound(axes, bound)
+        labels = _measured(axes, lines, edge)
         for (algorithm, status), group in points.groupby(["algorithm", "status"], sort=False):
-            _marks(axes, theme, str(algorithm), str(status), group, edge, scale=0.45)
-        end_labels(axes, theme, labels, _HEIGHT_IN - 0.76)
+            _marks(axes, str(algorithm), str(status), group, edge, scale=0.45)
+        end_labels(axes, labels)
         axes.set_title(title)
         axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
         return figure
 
 
-def _colour(theme: Theme, algorithm: str) -> str:
-    return theme.series[CLASSES.index(algorithm)] if algorithm in CLASSES else theme.series[-1]
+def _colour(algorithm: str) -> str:
+    return SERIES[CLASSES.index(algorithm)] if algorithm in CLASSES else SERIES[-1]
 
 
-def _bound(axes: Axes, theme: Theme, bound: BoundLine) -> None:
+def _bound(axes: Axes, bound: BoundLine) -> None:
     """Draw a bound up to its limit in theory, where it rises without end."""
     (low, high), (_, top) = axes.get_xlim(), axes.get_ylim()
     last = min(bound.limit, high)
@@ -325,54 +307,53 @@ def _bound(axes: Axes, theme: Theme, bound: BoundLine) -> None:
     steps = np.geomspace(low, last * (1 - 1e-6), _STEPS)
     heights = np.array([bound.ulp(step) for step in steps])
     known = np.isfinite(heights)
-    colour, end = _colour(theme, bound.algorithm), bound.limit < high
+    colour, end = _colour(bound.algorithm), bound.limit < high
     axes.plot(
         [*steps[known], *([last] if end else [])], [*heights[known], *([top * 10] if end else [])],
         color=colour, lw=2.6, alpha=0.5, zorder=1.5, solid_joinstyle="round",
-        gid=theme.series_id(colour),
+        gid=series_id(colour),
     )  # fmt: skip
 
 
-def _measured(axes: Axes, theme: Theme, lines: pd.DataFrame, edge: float) -> list[EndLabel]:
+def _measured(axes: Axes, lines: pd.DataFrame, edge: float) -> list[EndLabel]:
     """Join the cases of each implementation; those of a class differ in their dashes."""
-    seen: dict[str, int] = {}
+    positions: dict[str, int] = {}  # of the last line of each class
     labels = []
     by = ["algorithm", "implementation", "mode"]
     for (name, _, mode), group in lines.groupby(by, sort=False, observed=True):
         algorithm = str(name)
-        colour = _colour(theme, algorithm)
+        colour = _colour(algorithm)
         heights = group["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
-        (line,) = axes.plot(
+        position = positions[algorithm] = positions.get(algorithm, -1) + 1
+        axes.plot(
             group["condition"], heights, color=colour, zorder=2,
-            lw=1.1 if mode == Mode.EAGER else 0.6, gid=theme.series_id(colour),
+            lw=1.1 if mode == Mode.EAGER else 0.6, ls=DASHES[position % len(DASHES)],
+            gid=series_id(colour),
         )  # fmt: skip
-        seen[algorithm] = seen.get(algorithm, -1) + 1
-        if dashes := DASHES[seen[algorithm] % len(DASHES)]:
-            line.set_dashes(dashes)
         for status, own in group.groupby("status", sort=False):
-            _marks(axes, theme, algorithm, str(status), own, edge)
+            _marks(axes, algorithm, str(status), own, edge)
         last = group.iloc[-1]
         labels.append((str(last["label"]), last["condition"], heights.iloc[-1], colour))
     return labels
 
 
 def _marks(
-    axes: Axes, theme: Theme, algorithm: str, status: str, rows: pd.DataFrame, edge: float,
+    axes: Axes, algorithm: str, status: str, rows: pd.DataFrame, edge: float,
     scale: float = 1.0,
 ) -> None:  # fmt: skip
     """Mark cases: the shape is that of the class, and its filling is that of the status."""
-    colour = _colour(theme, algorithm)
+    colour = _colour(algorithm)
     heights = rows["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
     is_half = status == Status.INACCURATE
-    face = colour if is_half or status == Status.OK else theme.face
+    face = colour if is_half or status == Status.OK else FACE
     axes.plot(
         rows["condition"], heights, ls="none", marker=_MARKERS.get(algorithm, "h"),
         ms=5.4 * sqrt(scale), mfc=face, mec=colour, mew=0.0 if status == Status.OK else 1.1,
-        fillstyle="left" if is_half else "full", markerfacecoloralt=theme.face,
-        zorder=3, gid=theme.series_id(colour), clip_on=False,
+        fillstyle="left" if is_half else "full", markerfacecoloralt=FACE,
+        zorder=3, gid=series_id(colour), clip_on=False,
     )  # fmt: skip
     if status == Status.WRONG:
         axes.plot(
             rows["condition"], heights, ls="none", marker="x", ms=8 * sqrt(scale), mew=1.6,
-            mec=theme.ink, zorder=4, gid=theme.series_id(colour),
+            mec=INK, zorder=4, gid=series_id(colour),
         )  # fmt: skip

@@ -9,9 +9,8 @@ from functools import partial
 from math import isfinite, log
 from typing import TYPE_CHECKING, Any
 
-from harness.records import Estimate
 from harness.records.metrics import Metric
-from harness.records.text import as_speed, count, interval_text, percent_text, speed_text
+from harness.records.text import as_speed, count, grouped, interval_text, percent_text, speed_text
 from harness.regression import (
     LEAST_RUNS,
     MISSING_DETECTOR,
@@ -66,14 +65,12 @@ def document_of_comparison(
     Unchanged cases are only counted, and so are others that do not fail for the same reason.
     """
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())
-    groups: dict[ChangeKind, dict[str, list[Change]]] = {}
-    for change in comparison.changes:
-        if change.kind is not ChangeKind.UNCHANGED:
-            alike = change.case.id if change.kind.is_failure else change.reason
-            groups.setdefault(change.kind, {}).setdefault(alike, []).append(change)
     tables = []
-    for kind, alike_changes in groups.items():
-        rows = tuple(_row(*changes) for changes in alike_changes.values())
+    for kind, changes in grouped((change.kind, change) for change in comparison.changes).items():
+        if kind is ChangeKind.UNCHANGED:
+            continue
+        alike = grouped((one.case.id if kind.is_failure else one.reason, one) for one in changes)
+        rows = tuple(_row(*same) for same in alike.values())
         left = max(len(rows) - most_rows, 0)
         tables.append(
             Table(
@@ -138,19 +135,11 @@ def gate_verdicts(data: PageData) -> tuple[Block, ...]:
 def comparison_as_plain(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain values."""
     return {
-        "baseline": comparison.baseline,
-        "head": comparison.head,
+        **to_plain(comparison),
         "failed": comparison.failed,
         "counts": {str(kind): cases for kind, cases in comparison.counts.items()},
-        "notes": list(comparison.notes),
-        "changes": [_change_as_plain(change) for change in comparison.changes],
+        "changes": [{"id": one.case.id, **to_plain(one)} for one in comparison.changes],
     }
-
-
-def _change_as_plain(change: Change) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain(change)
-    del plain["severity"]  # of use for the order alone
-    return {"id": change.case.id, **plain}
 
 
 # --- how cases changed over the runs of a folder --------------------------------------------------
@@ -158,7 +147,6 @@ def _change_as_plain(change: Change) -> dict[str, Any]:
 _MOST_SERIES = 20  # trade-off: the changes below stay on the screen; --json and the page have more
 _MOST_ON_PAGE = 200  # trade-off: each takes 0.3 kB, and more are read by a program
 _MOST_PANELS = 12  # trade-off: each takes 10 kB
-_ENDS = ("value", "low", "high")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -231,11 +219,6 @@ def _value_text(metric: Metric, value: float) -> str:
     return speed_text(value, decimals=3) if metric.unit == "speed" else metric.write(value)
 
 
-def _estimate_text(metric: Metric, value: Estimate) -> str:
-    write = partial(_value_text, metric)
-    return write(value.value) if value.low == value.high else interval_text(value, write)
-
-
 def _change_text(metric: Metric, change: TrendChange) -> str:
     """Return "worse by 5.1 %: 1.38 before, 1.31 after"."""
     size = ""
@@ -250,15 +233,15 @@ def _change_text(metric: Metric, change: TrendChange) -> str:
 
 
 def _series_table(trend: Trend, most_rows: int) -> Table:
-    metric = trend.metric
+    metric, write = trend.metric, partial(_value_text, trend.metric)
     has_others = len({series.environment for series in trend.series}) > 1
     rows = []
     for series in trend.series[:most_rows]:
-        values = series.values
+        values, last = series.values, series.values[-1]
         rows.append((
             case_cell(series.case, series.environment if has_others else ""),
-            number(_estimate_text(metric, values[-1])),
-            number(_value_text(metric, values[0].value)),
+            number(interval_text(last, write) if last.low < last.high else write(last.value)),
+            number(write(values[0].value)),
             Cell(_bars([value.value for value in values]), is_long=True),
             number(f"{len(values)}"),
             number(DASH if series.spread is None else f"±{percent_text(series.spread)}"),
@@ -325,9 +308,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
         Panel(
             name_of("history", series.case.id, series.environment),
             f"History of {series.case.id}",
-            partial(
-                history_figure, title=series.case.id, unit="speed", history=history, series=series
-            ),
+            partial(history_figure, title=series.case.id, history=history, series=series),
         )
         for series in [series for series in trend.series if len(series.runs) > 1][:_MOST_PANELS]
     )
@@ -340,7 +321,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
             "process does not include the differences between processes. Series with less change "
             "are in the table below.",
             panels=panels,
-            is_narrow=True,
+            width="narrow",
         )
 
 
@@ -375,7 +356,7 @@ def _series_as_plain(series: Series) -> dict[str, Any]:
         "environment": series.environment,
         "spread": series.spread,
         "points": [
-            {"file": run.path.name, **{end: getattr(value, end) for end in _ENDS}}
+            {"file": run.path.name, **to_plain(value)}
             for run, value in zip(series.runs, series.values, strict=True)
         ],
         "changes": [

@@ -1,17 +1,17 @@
 """A choice in words: what to run, why, what the others cost or gain; and as JSON.
 
-The first sentence of the page and of ``choose`` is the first of :func:`headline_lines`. Texts about
+The first sentence of the page and of ``choose`` is the first of :func:`headline_of`. Texts about
 a candidate follow its name. Speeds are relative to native, higher is faster; where native was not
 timed, times are written instead.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import exp, floor, fsum, inf, isfinite, isinf, log, log10
-from textwrap import shorten
+from math import floor, inf, isfinite, isinf, log10
 from typing import TYPE_CHECKING
 
 from harness.records import Environment, Estimate, Record, Status
@@ -19,6 +19,7 @@ from harness.records.metrics import METRICS
 from harness.records.text import (
     bytes_text,
     count,
+    grouped,
     in_words,
     interval_text,
     percent_text,
@@ -35,6 +36,7 @@ from harness.report.document import (
     Text,
     columns,
     number,
+    rounded,
 )
 from harness.selection import (
     FILTERS,
@@ -43,6 +45,7 @@ from harness.selection import (
     REFERENCE_NAME,
     SHORT_FLOOR,
     Accuracy,
+    Answer,
     Candidate,
     CandidateName,
     Choice,
@@ -51,9 +54,7 @@ from harness.selection import (
     Disqualification,
     DisqualificationKind,
     OverallChoice,
-    Requirements,
     Slice,
-    choose_overall,
     cost_of,
     geometric_mean,
     label_of,
@@ -75,49 +76,43 @@ _MOST_EXCEPTIONS = 3  # trade-off: more lines are not read; the table has all ch
 # trade-off: of more scenarios, and of more dtypes and directions, the number is easier to read
 _MOST_NAMED = 3
 _MOST_PRICED = 30  # scenarios. Trade-off: about two screens; JSON has every scenario
-_LONGEST = 120  # characters of a reason: of two lines
 _BENIGN = 10.0  # trade-off: below it the name of the distribution says more than its condition
 _SAME_MEMORY = 0.05  # trade-off: of a smaller difference one need not read
-_NUMBERS = [metric for metric in METRICS if metric.name in {"latency_s", "error_ulp", "peak_bytes"}]
+_METRICS = {metric.name: metric for metric in METRICS}
+_NUMBERS = [_METRICS[name] for name in ("latency_s", "error_ulp", "peak_bytes")]
 
 # --- the headline --------------------------------------------------------------------------------
 
 Default = CandidateName | None  # what to run for all scenarios of a slice
 
 
-def headline_of(choices: Choices) -> list[str]:
-    """Return the sentences for the choices of one or more runs."""
-    return headline_lines(choices.choices, choose_overall(choices.choices), choices.requirements)
-
-
-def headline_lines(
-    choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice], requirements: Requirements
-) -> list[str]:
+def headline_of(found: Choices | Answer) -> list[str]:
     """Return what to run, how much that gains over native and where not, in a few sentences.
 
-    An implementation is named for all scenarios of a slice (``overall``), then the scenarios in
-    which another one is the choice. The last sentence says what was required.
+    An implementation is named for all scenarios of a slice, then the scenarios in which another
+    one is the choice. The last sentence says what was required.
     """
-    environments = list(dict.fromkeys(choice.scenario.environment for choice in choices))
-    lines: list[str] = []
-    for environment in environments:
-        own = [choice for choice in choices if choice.scenario.environment == environment]
-        where = f"environment {environment}: " if len(environments) > 1 else ""
-        lines += [f"{where}{line}" for line in _sentences(own, overall)]
+    choices = grouped((one.scenario.environment, one) for one in found.choices)
+    overall, requirements = found.overall, found.requirements
+    lines = [
+        f"environment {environment}: {line}" if len(choices) > 1 else line
+        for environment, own in choices.items()
+        for line in _sentences(own, overall)
+    ]
     if lines:
         limit = requirements.max_error_ulp
         error = "" if limit is None else f", with errors up to {limit:g} ulp"
         right = "right" if requirements.accuracy is Accuracy.RIGHT else "right or inaccurate"
-        lines.append(
-            f"Chosen: the fastest of those {right} on "
-            f"{requirement_text(requirements.max_condition)}{error}."
-        )
+        up_to, inputs = requirements.max_condition, "all inputs"
+        if isfinite(up_to):
+            inputs = f"inputs with a condition number up to {rounded(up_to)}"
+        lines.append(f"Chosen: the fastest of those {right} on {inputs}{error}.")
     return lines
 
 
-def first_choice(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Default:
+def first_choice(answer: Answer) -> Default:
     """Return what the first sentence says to run; None if nothing serves a whole slice."""
-    return next(iter(_by_default(choices, overall)), None)
+    return next(iter(_by_default(answer.choices, answer.overall)), None)
 
 
 def _by_default(
@@ -128,11 +123,13 @@ def _by_default(
     The most frequent default is first. Choices without one are last, under None.
     """
     sizes = Counter(Slice.of(choice.scenario) for choice in choices)
-    groups: dict[Default, list[Choice]] = {}
-    for choice in choices:
+
+    def default_for(choice: Choice) -> Default:
         key = Slice.of(choice.scenario)
-        best = overall[key].ranking.best if key in overall and sizes[key] > 1 else choice.best
-        groups.setdefault(best.name if best else None, []).append(choice)
+        best = overall[key].best if key in overall and sizes[key] > 1 else choice.best
+        return best.name if best else None
+
+    groups = grouped((default_for(choice), choice) for choice in choices)
     return dict(sorted(groups.items(), key=lambda group: (group[0] is None, -len(group[1]))))
 
 
@@ -153,10 +150,7 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
         for choice in own:  # those in which another one is faster, or none is eligible
             as_good = {one.name for one, _ in choice.ranking.tied}
             if default is None or default not in as_good | {choice.best and choice.best.name}:
-                run = (
-                    run_text(choice.best.label) if choice.best else "no implementation is eligible"
-                )
-                others.setdefault(run, []).append(choice)
+                others.setdefault(run_text(choice.best), []).append(choice)
     exceptions = sorted(others.items(), key=lambda group: (not group[1][0].best, -len(group[1])))
     for run, own in exceptions[:_MOST_EXCEPTIONS]:
         yield f"For {_scope(own, choices)}, {run}."
@@ -193,7 +187,7 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
         if one.peak_bytes and native.peak_bytes
     ]
     if ratios:
-        mean = exp(fsum(map(log, ratios)) / len(ratios))
+        mean = statistics.geometric_mean(ratios)
         if abs(mean - 1) >= _SAME_MEMORY:
             parts.append(f"takes {mean:.2g} times the memory")
     return f" It {' and '.join(parts)}." if parts else ""
@@ -224,23 +218,11 @@ def _scope(own: Sequence[Choice], every: Sequence[Choice], most_named: int = _MO
     return f"{len(own):,}{whole} scenarios{listed}"
 
 
-def run_text(label: str) -> str:
-    """Return what to do: "run NAME" or "keep native"."""
-    return f"keep {label}" if label == REFERENCE_NAME else f"run {label}"
-
-
-def requirement_text(max_condition: float) -> str:
-    """Return a requirement as a phrase: "inputs with a condition number up to 1,000"."""
-    if not isfinite(max_condition):
-        return "all inputs"
-    return f"inputs with a condition number up to {condition_text(max_condition)}"
-
-
-def condition_text(condition: float) -> str:
-    """Return a condition number to three digits: "1,030" or "1.05e7"."""
-    if condition < 1e6:
-        return f"{float(f'{condition:.3g}'):,.10g}"
-    return f"{condition:.3g}".replace("e+0", "e").replace("e+", "e")
+def run_text(best: Candidate | None) -> str:
+    """Return what to do: "run NAME", "keep native" or "no implementation is eligible"."""
+    if best is None:
+        return "no implementation is eligible"
+    return f"keep {best.label}" if best.label == REFERENCE_NAME else f"run {best.label}"
 
 
 # --- one candidate -------------------------------------------------------------------------------
@@ -349,11 +331,8 @@ def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> s
     record = _least_conditioned(reason.records)
     advice = "; ".join(warning.advice for warning in record.warnings)
     why = advice if reason.kind is DisqualificationKind.INVALID_TIME else record.reason
-    if reason.kind is DisqualificationKind.INACCURATE:
-        why = ""  # already said
-    scenario = choice.scenario.case if isinstance(choice, Choice) else None
-    is_here = scenario is not None and all(
-        getattr(record.case, axis) == getattr(scenario, axis) for axis in FILTERS
+    is_here = isinstance(choice, Choice) and all(
+        getattr(record.case, axis) == getattr(choice.scenario.case, axis) for axis in FILTERS
     )
     where = "" if is_here else f"; {record.case.id}"
     why = why.partition("; ")[0]
@@ -366,23 +345,20 @@ def fault_text(reason: Disqualification) -> str:
     if kind in _IN_BRIEF:
         return _IN_BRIEF[kind]
     first = _least_conditioned(records)
-    if kind is DisqualificationKind.WRONG:
-        what = "wrong"
+    if kind in {DisqualificationKind.WRONG, DisqualificationKind.INACCURATE}:
+        what = str(kind)
     elif kind is DisqualificationKind.OUT_OF_GUARANTEE:
         what = _digits_text(first)
-    elif kind is DisqualificationKind.INACCURATE:
-        what = f"inaccurate: {shorten(_worst(records).reason, _LONGEST, placeholder=' ...')}"
     elif kind is DisqualificationKind.ABOVE_MAX_ERROR:
         what = f"up to {ulp_text(_worst(records).worst_ulp or 0.0)} off"
     else:
         return f"{in_words(kind)} in {count(len(records), 'case')}"
     condition = _condition(first)
     if condition is None or condition < _BENIGN:
-        is_said = kind is DisqualificationKind.INACCURATE  # by its reason
-        return what if is_said else f"{what} on {first.case.distribution}"
+        return f"{what} on {first.case.distribution}"
     if isinf(condition):
         return f"{what} on constant rows"
-    return f"{what} (first failure measured at condition {condition_text(condition)})"
+    return f"{what} (first failure measured at condition {rounded(condition)})"
 
 
 def _digits_text(record: Record) -> str:
@@ -409,9 +385,8 @@ def caveats(choice: Choice) -> Iterator[str]:
     best, unlimited = choice.best, choice.any_condition
     if best is None:
         return
-    unbounded = sum(record.status is Status.OUT_OF_GUARANTEE for record in best.evidence)
-    if unbounded:
-        yield f"out of guarantee, as all are, in {count(unbounded, 'case')}"
+    if unbounded := unbounded_text(best):
+        yield unbounded
     if best.verified_on < len(choice.distributions):
         yield f"errors measured on {best.verified_on} of {len(choice.distributions)} distributions"
     warnings = dict.fromkeys(warning.kind for record in best.timed for warning in record.warnings)
@@ -421,7 +396,13 @@ def caveats(choice: Choice) -> Iterator[str]:
         yield fault_text(reason)
         if other := unlimited.best if unlimited else None:
             pace = pace_text(other, choice.native_s)
-            yield f"for all inputs, {run_text(other.label)}: {pace}"
+            yield f"for all inputs, {run_text(other)}: {pace}"
+
+
+def unbounded_text(candidate: Candidate) -> str:
+    """Return in how many cases an eligible candidate is out of guarantee; empty for none."""
+    cases = sum(record.status is Status.OUT_OF_GUARANTEE for record in candidate.evidence)
+    return f"out of guarantee, as all are, in {count(cases, 'case')}" if cases else ""
 
 
 def _first_failure(
@@ -462,11 +443,7 @@ def _choice_blocks(choices: Choices) -> Document:
         Table(
             columns=SCENARIO_COLUMNS,
             rows=tuple(
-                scenario_row(
-                    choice,
-                    f", {choice.scenario.environment}" if len(choices.environments) > 1 else "",
-                    is_priced=is_priced,
-                )
+                scenario_row(choice, several=len(choices.environments) > 1, is_priced=is_priced)
                 for choice in choices.choices
             ),
         ),
@@ -474,16 +451,17 @@ def _choice_blocks(choices: Choices) -> Document:
     )
 
 
-def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, ...]:
-    """Return the choice for a scenario, whose name ``where`` completes.
+def scenario_row(choice: Choice, *, several: bool, is_priced: bool) -> tuple[Cell, ...]:
+    """Return the choice for a scenario; its numbers are those on the inputs that were timed.
 
-    Its numbers are those on the inputs that were timed.
+    Args:
+        choice: for the scenario.
+        several: whether the rows are of several environments.
+        is_priced: whether the row says what the other candidates cost or gain.
     """
     best, native_s = choice.best, choice.native_s
+    where = f", environment {choice.scenario.environment}" if several else ""
     record = best.timed[0] if best and best.timed else None
-    error, time, memory = (
-        number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS
-    )
     # the usual reason is not said in every row
     because = answer_text(choice).removeprefix(_BECAUSE[Decider.TIME]).removeprefix("; ")
     others = [] if best is None else [f"{best.label}: {caveat}" for caveat in caveats(choice)]
@@ -496,9 +474,7 @@ def scenario_row(choice: Choice, where: str, *, is_priced: bool) -> tuple[Cell, 
         Cell(f"{choice.scenario.text}{where}"),
         Cell("", status="none") if best is None else Cell(best.label, is_strong=True),
         number(pace_text(best, native_s)),
-        time,
-        error,
-        memory,
+        *(number(metric.text(record, DASH) if record else DASH) for metric in _NUMBERS),
         Cell(because, note="\n".join(others) if is_priced else "", is_long=True),
     )
 
@@ -507,7 +483,7 @@ def _workload_blocks(workload_choices: Sequence[WorkloadChoice]) -> Iterator[Fac
     """Yield the choice for a workload on each device, and what a choice per shape would take."""
     for choice in workload_choices:
         best, (held, all_calls) = choice.best, choice.covered
-        run = "no implementation is eligible" if best is None else run_text(best.label)
+        run = run_text(best)
         title = (
             f"{run[0].upper()}{run[1:]} for all calls on {choice.device} "
             f"(environment {choice.environment}): {answer_text(choice)}"

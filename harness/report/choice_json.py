@@ -12,10 +12,8 @@ from harness.store import to_plain
 if TYPE_CHECKING:  # it imports pydantic
     from harness.selection import WorkloadChoice
 
-_AXES = (
-    "shape", "normalized_dims", "dtype", "param_dtype", "device", "direction", "layout", "affine",
-    "eps", "threads",
-)  # fmt: skip
+# axes in which the candidates, or the inputs of their errors, differ
+_NOT_ITS_OWN = {"implementation", "mode", "distribution", "grad_output", "parameters", "seed"}
 
 
 def choices_as_json(
@@ -71,8 +69,9 @@ def _candidate_plain(candidate: Candidate, choice: Choice) -> dict[str, Any]:
 
 
 def _scenario_plain(scenario: Scenario) -> dict[str, Any]:
-    case = to_plain(scenario.case)
-    return {**{axis: case[axis] for axis in _AXES}, "environment": scenario.environment}
+    axes = to_plain(scenario.case).items()
+    own = {axis: value for axis, value in axes if axis not in _NOT_ITS_OWN}
+    return {**own, "environment": scenario.environment}
 
 
 def _name_plain(candidate: Candidate | None) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.records import BAD_FIRST, Case, Record, Status
-from harness.records.metrics import brief, metrics_in
-from harness.records.text import count, in_words
+from harness.records.metrics import Metric, brief, metrics_in
+from harness.records.text import count, grouped, in_words
 from harness.regression import ChangeKind, Comparison
 from harness.report.changes import document_of_comparison, verdict
-from harness.report.document import Cell, Document, Table, Text, case_cell
+from harness.report.document import Cell, Document, Table, Text, case_cell, columns
 from harness.store import Results
 
 __all__ = [
@@ -68,27 +68,20 @@ def summary_of_run(results: Results, name: str) -> Document:
     """Return the records of a run, the worst statuses first."""
     metrics = metrics_in("summary")
     heads = ("case", *(metric.heading("summary") for metric in metrics), "why")
-    tables: list[Table] = []
-    bad = False
-    for status in BAD_FIRST:
-        records = [record for record in results.records if record.status is status]
-        if not records:
-            continue
-        is_bad = status.is_incorrect or status.is_failure
-        bad |= is_bad
-        rows = tuple(
-            (
-                case_cell(record.case),
-                *(Cell(metric.text(record, interval=metric.unit == "speed")) for metric in metrics),
-                Cell(record.why),
-            )
-            for record in records
+    groups = grouped((record.status, record) for record in results.records)
+    found = [status for status in BAD_FIRST if status in groups]
+    bad = [status for status in found if status.is_incorrect or status.is_failure]
+    tables = [
+        Table(
+            title=f"{len(groups[status])} {in_words(status)}",
+            columns=columns(*heads),
+            rows=tuple(_row(record, metrics) for record in groups[status]),
+            is_folded=status not in bad,
         )
-        title = f"{len(records)} {in_words(status)}"
-        columns = tuple(map(Cell, heads))
-        tables.append(Table(title=title, columns=columns, rows=rows, is_folded=not is_bad))
+        for status in found
+    ]
     why = results.why_unfinished
-    passed = not bad and not why and any(record.status.is_measured for record in results.records)
+    passed = not bad and not why and any(status.is_measured for status in found)
     titles = ", ".join(table.title for table in tables)
     return (
         Text(f"layernorm-bench: {'✅' if passed else '❌'} {titles}", "title"),
@@ -96,6 +89,11 @@ def summary_of_run(results: Results, name: str) -> Document:
         *([Text(f"the run was cut short: {why}", "note")] if why else []),
         *tables,
     )
+
+
+def _row(record: Record, metrics: Sequence[Metric]) -> tuple[Cell, ...]:
+    numbers = (metric.text(record, interval=metric.unit == "speed") for metric in metrics)
+    return (case_cell(record.case), *map(Cell, numbers), Cell(record.why))
 
 
 # --- JUnit XML: one test case per case ------------------------------------------------------------
@@ -208,12 +206,12 @@ def annotations_of_comparison(comparison: Comparison) -> list[str]:
     run.
     """
     failing, warnings = [], []
-    for kind, number in comparison.counts.items():
-        alike = [change for change in comparison.changes if change.kind is kind]
+    groups = grouped((change.kind, change) for change in comparison.changes)
+    for kind, alike in groups.items():
         if kind.is_failure:
             failing += [(f"{kind}: {change.case.id}", change.reason) for change in alike]
         elif not kind.is_judged and kind is not ChangeKind.NEW:  # a new case is no problem
-            cases = f"{count(number, 'case')} {'is' if number == 1 else 'are'} {kind}"
+            cases = f"{count(len(alike), 'case')} {'is' if len(alike) == 1 else 'are'} {kind}"
             warnings.append((cases, f"such as {alike[0].case.id}: {alike[0].reason}"))
     notes = [("layernorm-bench", note) for note in comparison.notes]
     levels = (("error", failing), ("warning", warnings), ("notice", notes))

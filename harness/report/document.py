@@ -12,12 +12,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from math import floor, inf, isfinite, isinf, isnan, log10
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from markupsafe import Markup, escape
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment as Templates
     from matplotlib.figure import Figure
 
-    from harness.report.figures import Theme
     from harness.report.frame import PageData
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "columns",
     "definitions",
     "escaped",
+    "first_open",
     "heading",
     "html",
     "json_text",
@@ -58,9 +59,7 @@ __all__ = [
     "name_of",
     "number",
     "pill",
-    "power_of_ten",
     "rounded",
-    "script_json",
     "show",
     "templates",
     "terminal_lines",
@@ -85,22 +84,9 @@ def rounded(value: float | None, digits: int = 3) -> str:
     exponent = floor(log10(abs(shown)))
     if -4 <= exponent < 5:
         return f"{shown:,.10g}"
-    return f"{shown / 10.0**exponent:.{digits}g} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
-
-
-def power_of_ten(value: float, largest: float = 0.0) -> str:
-    """Return a tick label of a logarithmic axis: plain up to 10,000, then as a power.
-
-    Args:
-        value: above 0.
-        largest: of the axis; if it is written as a power, so are all but 1.
-    """
-    if value == 1 or (1e-2 <= value < 1e4 and largest < 1e4):
-        return f"{value:,.10g}"
-    exponent = floor(log10(value) + 1e-9)
-    mantissa = value / 10.0**exponent
-    lead = "" if abs(mantissa - 1) < 1e-9 else f"{mantissa:.3g} × "
-    return f"{lead}10{str(exponent).translate(_SUPERSCRIPTS)}"
+    power = f"10{str(exponent).translate(_SUPERSCRIPTS)}"
+    mantissa = f"{shown / 10.0**exponent:.{digits}g}"
+    return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
 # --- blocks --------------------------------------------------------------------------------------
@@ -170,21 +156,20 @@ class Panel:
     name: str
     """By which it is exported; unique in the page; letters, digits and dashes."""
     title: str
-    draw: Callable[[Theme], Figure]
+    draw: Callable[[], Figure]
 
     @property
     def svg(self) -> str:
         """Markup from matplotlib, which escapes the texts in it."""
         from harness.report.figures import page_markup
 
-        return page_markup(self.draw, self.name, self.title)
+        return page_markup(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table; the first cell of each row is its heading."""
 
-    kind: ClassVar[str] = "table"
     name: str = ""
     """By which it is exported; unique in the page."""
     title: str = ""
@@ -194,7 +179,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
-    drawings: tuple[Panel, ...] = ()
+    panels: tuple[Panel, ...] = ()
     """The same numbers as figures, for export."""
     row_needs: tuple[tuple[int, ...], ...] = ()
     """For each row the numbers of the requirements that it answers, none if it answers all; empty
@@ -215,7 +200,6 @@ class Table:
 class Text:
     """A paragraph, or a line."""
 
-    kind: ClassVar[str] = "text"
     text: str
     style: str = ""
     """``title``, ``note`` (one of a list), ``code`` (a command), or none."""
@@ -225,7 +209,6 @@ class Text:
 class Facts:
     """Names and values."""
 
-    kind: ClassVar[str] = "facts"
     title: str
     pairs: tuple[tuple[str, str], ...]
     is_glossary: bool = False
@@ -237,10 +220,9 @@ class LegendEntry:
     """An entry of a figure's legend."""
 
     text: str
-    colour: str
-    """A CSS value."""
     series: str = ""
-    """CSS class of the drawn lines; empty if the entry explains a marker."""
+    """CSS class of the drawn lines, and name of their colour; empty if the entry explains a line
+    of every class."""
     mark: str = ""
     """Character that looks like the marker; if empty, a line is drawn."""
 
@@ -249,17 +231,14 @@ class LegendEntry:
 class FigureBlock:
     """Drawings that share a title, a legend and a caption."""
 
-    kind: ClassVar[str] = "figure"
     title: str
     caption: str
     panels: tuple[Panel, ...]
     conclusion: str = ""
     """What the drawings show, in a sentence or two above them."""
     legend: tuple[LegendEntry, ...] = ()
-    is_wide: bool = False
-    """Whether each drawing has the width of the page."""
-    is_narrow: bool = False
-    """Whether each drawing fits a phone without scrolling."""
+    width: str = ""
+    """``wide`` if each drawing is as wide as the page, ``narrow`` if each fits a phone."""
     is_folded: bool = False
     """Whether it is closed until the reader opens it."""
 
@@ -268,10 +247,15 @@ class FigureBlock:
 class CaseTable:
     """Every case as a picture and as a table, which the page's script draws from ``data``."""
 
-    kind: ClassVar[str] = "cases"
-    count: int
-    data: str
-    """JSON that can stand in a script element."""
+    data: dict[str, Any]
+
+
+Foldable = TypeVar("Foldable", Table, FigureBlock)
+
+
+def first_open(blocks: Iterable[Foldable]) -> tuple[Foldable, ...]:
+    """Return blocks of which all but the first are closed until the reader opens them."""
+    return tuple(replace(block, is_folded=index > 0) for index, block in enumerate(blocks))
 
 
 Block = Text | Table | Facts | FigureBlock | CaseTable
@@ -462,9 +446,7 @@ def markdown(document: Document, *, limit_bytes: float = inf, rest: str = "") ->
             case Table():
                 lines += _markdown_table(block)
     room = limit_bytes - _SPARE_BYTES
-    kept = 0
-    while kept < len(lines) and (room := room - len(lines[kept].encode()) - 1) >= 0:
-        kept += 1
+    kept = sum(size <= room for size in accumulate(len(line.encode()) + 1 for line in lines))
     if 0 < kept < len(lines):
         where = f"; {escaped(rest)}" if rest else ""
         more = ["", f"no room here for {count(len(lines) - kept, 'more line')}{where}", ""]
@@ -525,7 +507,9 @@ def templates() -> Templates:
         lstrip_blocks=True,
     )
     found.globals["symbols"] = SYMBOLS
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
+    found.filters["kind"] = lambda block: type(block).__name__
     return found
 
 
@@ -574,9 +558,9 @@ def with_terms(text: str) -> Markup:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def json_text(value: object, indent: int | None = None) -> str:
+def json_text(value: object) -> str:
     """Return values as JSON: null for a number that is NaN or infinite, text for a path."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False, default=str)
+    return json.dumps(_plain(value), allow_nan=False, default=str)
 
 
 def _plain(value: Any) -> Any:
@@ -586,16 +570,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def script_json(data: object) -> str:
-    """Return JSON that can be put inside a script element.
-
-    Raises:
-        ValueError: a number is NaN or infinite, which JSON cannot hold.
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    # "<" could end the element; the two separators end a line in old scripts
-    for character in ("<", "\u2028", "\u2029"):
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text

@@ -14,7 +14,7 @@ from harness.report.ci import LIMIT_BYTES, junit_of_run, summary_of_run
 from harness.report.document import markdown
 from harness.store import Results
 
-__all__ = ["AS_TEXT", "csv_columns", "csv_table"]
+__all__ = ["AS_TEXT", "csv_table"]
 
 _FACTS = (
     *(f"case.{axis.name}" for axis in fields(Case)), "environment", "status", "reason",
@@ -24,34 +24,28 @@ _FACTS = (
 """Columns beside the metrics: fields of the results file, whose schema gives their meaning."""
 
 
-def csv_columns() -> list[str]:
-    """Return the names of the columns.
+def csv_table(results: Results) -> str:
+    """Return a line of names, then one line per case; what was not measured is empty.
 
     ``id`` is the id of the case, ``errors.worst`` the output with the largest scaled error, and
     ``warnings`` the kinds of warnings; the others are fields of the results file.
     """
-    numbers = (
-        f"{metric.field}.{end}" if end else metric.field
-        for metric in metrics_in("csv")
-        for end in (("value", "low", "high") if metric.is_estimate else ("",))
-    )
-    return ["id", *_FACTS, *numbers, "warnings"]
-
-
-def csv_table(results: Results) -> str:
-    """Return a line of names, then one line per case; what was not measured is empty."""
     text = StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(csv_columns())
-    for record in results.records:
-        values = (
-            record.case.id,
-            *(_field(record, name) for name in _FACTS),
-            *(number for metric in metrics_in("csv") for number in metric.numbers(record)),
-            " ".join(warning.kind for warning in record.warnings),
-        )
-        table.writerow(map(_csv_cell, values))
+    rows = [_row(record) for record in results.records]
+    table.writerow(rows[0])
+    table.writerows(map(_csv_cell, row.values()) for row in rows)
     return text.getvalue()
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """Return the values of a case by the names of their columns."""
+    row = {"id": record.case.id} | {name: _field(record, name) for name in _FACTS}
+    for metric in metrics_in("csv"):
+        ends = (".value", ".low", ".high") if metric.is_estimate else ("",)
+        names = (f"{metric.field}{end}" for end in ends)
+        row |= zip(names, metric.numbers(record), strict=True)
+    return {**row, "warnings": " ".join(warning.kind for warning in record.warnings)}
 
 
 def _field(record: Record, path: str) -> Any:

@@ -1,8 +1,8 @@
 """The figures of the page, drawn by matplotlib. A section chooses the rows of each.
 
-They are SVG that follows the light and the dark theme of the page, or files of their own. A drawing
-takes its colours from a theme. Those of the page are sentinels, each of which is replaced by a CSS
-variable in the SVG. Error against condition is drawn beside its section.
+They are SVG that follows the light and the dark theme of the page, or files of their own. On the
+page each colour is replaced by the CSS variable that has its value in the light theme. Error
+against condition is drawn beside its section.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
-from math import ceil, exp, floor, inf, isnan, log2, log10
+from math import exp, floor, inf, isnan, log10
 from operator import itemgetter
 from typing import Any
 
@@ -25,63 +24,43 @@ from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from harness.records import Mode
 from harness.records.text import seconds_text
 from harness.regression import History, Series
-from harness.report.document import SYMBOLS, power_of_ten, rounded
+from harness.report.document import Panel, rounded
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """The colours of a drawing."""
-
-    ink: str
-    muted: str
-    grid: str
-    face: str
-    series: tuple[str, ...]
-    """They tell implementations, or classes of algorithms, apart."""
-
-    def series_id(self, colour: str) -> str:
-        """Return the id of everything drawn in a colour; the page highlights a series by it."""
-        return f"series-{self.series.index(colour)}"
-
-
-ON_PAGE = Theme(
-    "#010203", "#040506", "#070809", "#0a0b0c", tuple(f"#0d0e{number:02x}" for number in range(12))
-)
-"""Sentinels; page.css has a variable for each."""
-ON_PAPER = Theme(
-    "#16191d",
-    "#59616b",
-    "#dfe3e8",
-    "#ffffff",
-    (
-        "#0072b2", "#d55e00", "#008a65", "#9a7200", "#c0508f", "#5560e0",
-        "#3f4752", "#4f8622", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
-    ),
+INK, MUTED, GRID, FACE = "#16191d", "#59616b", "#dfe3e8", "#ffffff"
+SERIES = (
+    "#0072b2", "#d55e00", "#008a65", "#9a7200", "#c0508f", "#5560e0",
+    "#3f4752", "#4f8622", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
 )  # fmt: skip
-"""The light colours of page.css, for files of their own."""
-DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (7, 1.6, 1.2, 1.6), (2.6, 1.4))
+"""The light colours of page.css; those of SERIES tell implementations, or classes, apart."""
+DASHES: tuple[Any, ...] = (
+    "-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (7, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)),
+)  # fmt: skip
 """Lengths drawn and left out in turn, in widths of the line. They tell lines of similar colours
 apart, and show a line under another. Five of them and twelve colours make sixty different lines."""
 DASHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (4, 3))}
 """A line that marks a level."""
 
 _VARIABLES = {
-    ON_PAGE.ink: "var(--ink)",
-    ON_PAGE.muted: "var(--muted)",
-    ON_PAGE.grid: "var(--line)",
-    ON_PAGE.face: "var(--card)",
-    **{colour: f"var(--series-{number})" for number, colour in enumerate(ON_PAGE.series)},
-}
+    INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)", FACE: "var(--card)",
+    **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)},
+}  # fmt: skip
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text can be searched, and takes a tenth of the bytes of outlines
     "svg.hashsalt": "layernorm-bench",  # equal figures give equal ids
     "text.parse_math": False,  # a name may contain two dollar signs
+    "text.color": INK,
+    "axes.titlecolor": INK,
+    "axes.labelcolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "axes.edgecolor": GRID,
+    "grid.color": GRID,
     "font.family": "sans-serif",
     "font.size": 8.5,
     "axes.titlesize": 10,
@@ -96,37 +75,28 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
 }
 
 
-def series_variable(position: int) -> str:
-    """Return the CSS value of the colour of the series at ``position``."""
-    return f"var(--series-{position % len(ON_PAGE.series)})"
+def series_id(colour: str) -> str:
+    """Return the id of everything drawn in a colour; the page highlights a series by it."""
+    return f"series-{SERIES.index(colour)}"
+
+
+_TOP_IN = 0.3  # the title
 
 
 @contextmanager
 def canvas(
-    theme: Theme,
     width_in: float,
     height_in: float,
     *,
     left_in: float = 0.62,
     bottom_in: float = 0.46,
-    top_in: float = 0.3,
     right_in: float = 0.12,
-    grid: bool = True,
 ) -> Iterator[tuple[Figure, Axes]]:
     """Make a figure with one pair of axes and fixed margins: measuring text would draw it twice."""
-    colours: dict[Any, Any] = {
-        **dict.fromkeys(("axes.titlecolor", "text.color"), theme.ink),
-        **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), theme.muted),
-        **dict.fromkeys(("axes.edgecolor", "grid.color"), theme.grid),
-        "figure.facecolor": "none" if theme is ON_PAGE else theme.face,
-        "axes.grid": grid,
-    }
-    with mpl.rc_context({**_STYLE, **colours}), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
         # the browser draws the text, with its own fonts
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         figure = Figure(figsize=(width_in, height_in))
@@ -134,26 +104,18 @@ def canvas(
             left_in / width_in,
             bottom_in / height_in,
             1 - (left_in + right_in) / width_in,
-            1 - (bottom_in + top_in) / height_in,
+            1 - (bottom_in + _TOP_IN) / height_in,
         )
         yield figure, figure.add_axes(box)
 
 
-Draw = Callable[[Theme], Figure]
-
-
-def page_markup(draw: Draw, name: str, title: str) -> str:
-    """Return a drawing as SVG for the page: with its colours, and with ids that are unique there.
-
-    Args:
-        draw: makes the drawing on a :func:`canvas`.
-        name: unique in the page; letters, digits and dashes.
-        title: what the drawing shows, for screen readers.
-    """
-    figure = draw(ON_PAGE)
-    text = _saved(figure, "svg").decode()
+def page_markup(panel: Panel) -> str:
+    """Return a drawing as SVG for the page, with its colours, and with ids that are unique."""
+    text = file_of(panel, "svg", "none").decode()
     body = text[text.index("</defs>") + len("</defs>") :]  # its style is in page.css
-    prefix = f"f{sha256(name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
+    prefix = (
+        f"f{sha256(panel.name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
+    )
     for pattern, new in (
         (r"<!--.*?-->", ""),
         (r"\n *", ""),
@@ -167,27 +129,19 @@ def page_markup(draw: Draw, name: str, title: str) -> str:
         *_VARIABLES.items(),
     ):
         body = re.sub(pattern, new, body)
-    box = f"0 0 {figure.get_figwidth() * 72:g} {figure.get_figheight() * 72:g}"
-    head = f'<svg viewBox="{box}" role="img" aria-labelledby="{prefix}-title" focusable="false">'
-    return f'{head}<title id="{prefix}-title">{escape(title)}</title>{body}'
+    box = re.findall(r'viewBox="[^"]*"', text)[0]
+    head = f'<svg {box} role="img" aria-labelledby="{prefix}-title" focusable="false">'
+    return f'{head}<title id="{prefix}-title">{escape(panel.title)}</title>{body}'
 
 
-def file_of(draw: Draw, form: str) -> bytes:
-    """Return a drawing as a file of its own, on white: ``form`` is svg or png."""
-    return _saved(draw(ON_PAPER), form)
-
-
-def _saved(figure: Figure, form: str) -> bytes:
+def file_of(panel: Panel, form: str, face: str = FACE) -> bytes:
+    """Return a drawing as a file of its own: ``form`` is svg or png, ``face`` its background."""
     file = io.BytesIO()
+    figure = panel.draw()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        metadata: dict[str, Any] = (
-            {"Date": None, "Creator": None, "Format": None, "Type": None}
-            if form == "svg"
-            else {"Software": None}
-        )
         # 200 dots per inch: sharp in a README at twice its width in points
-        figure.savefig(file, format=form, metadata=metadata, dpi=200 if form == "png" else None)
+        figure.savefig(file, format=form, metadata={"Date": None}, dpi=200, facecolor=face)
     return file.getvalue()
 
 
@@ -201,15 +155,14 @@ EndLabel = tuple[str, float, float, str]
 """The name of a point, or of a line at its right end: text, x, y and colour."""
 
 
-def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: float) -> None:
+def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
     """Write names to the right of the axes, pushed apart so that none overlap.
 
     Args:
         axes: with logarithmic axes, whose limits are set.
-        theme: colours.
         labels: in any order; as many as fit are written.
-        height_in: of the axes, in inches.
     """
+    height_in = axes.get_window_extent().height / axes.figure.dpi
     most = floor(height_in / _LINE_IN)
     ordered = sorted(labels, key=itemgetter(2, 0))
     if len(ordered) > most:  # those at the ends of the range are looked for first
@@ -217,15 +170,12 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
         rest = len(ordered) - 2 * half
         ordered = [*ordered[:half], *ordered[-half:]]
         axes.annotate(
-            f"and {rest} between", (1.02, 1.02), xycoords="axes fraction", color=theme.muted,
+            f"and {rest} between", (1.02, 1.02), xycoords="axes fraction", color=MUTED,
             fontsize=7.5, annotation_clip=False,
         )  # fmt: skip
-    (left, right), (low, high) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
-    ends = [
-        (float((np.log10(x) - left) / (right - left)), float((np.log10(y) - low) / (high - low)))
-        for _, x, y, _ in ordered
-    ]  # fmt: skip
-    heights = _spread([height for _, height in ends], _LINE_IN / height_in)
+    on_screen = axes.transData.transform([(x, y) for _, x, y, _ in ordered])
+    ends = axes.transAxes.inverted().transform(on_screen)
+    heights = _spread(ends[:, 1], _LINE_IN / height_in)
     for (text, _, _, colour), height in zip(ordered, heights, strict=True):
         axes.text(
             1.024, height, _shortened(text, 24), transform=axes.transAxes,
@@ -234,12 +184,12 @@ def end_labels(axes: Axes, theme: Theme, labels: Sequence[EndLabel], height_in: 
     # a collection takes a tenth of the time of as many annotations with arrows
     lines = [(end, (1.018, height)) for end, height in zip(ends, heights, strict=True)]
     leaders = LineCollection(
-        lines, colors=theme.grid, linewidths=0.7, transform=axes.transAxes, clip_on=False, zorder=1
+        lines, colors=GRID, linewidths=0.7, transform=axes.transAxes, clip_on=False, zorder=1
     )
     axes.add_collection(leaders, autolim=False)
 
 
-def _spread(wanted: Sequence[float], gap: float) -> list[float]:
+def _spread(wanted: Iterable[float], gap: float) -> list[float]:
     """Return ascending positions from 0 to 1 at least ``gap`` apart, near the wanted ones."""
     found: list[float] = []
     for position in wanted:
@@ -251,72 +201,51 @@ def _spread(wanted: Sequence[float], gap: float) -> list[float]:
     return found
 
 
-def level(axes: Axes, theme: Theme, height: float, words: str) -> None:
+def level(axes: Axes, height: float, words: str) -> None:
     """Draw a dashed line with words under its left end."""
-    axes.axhline(height, color=theme.muted, zorder=1, **DASHED)
+    axes.axhline(height, color=MUTED, zorder=1, **DASHED)
     axes.annotate(
-        words, (0.01, height), xytext=(0, -3), color=theme.muted, fontsize=7.5, va="top",
+        words, (0.01, height), xytext=(0, -3), color=MUTED, fontsize=7.5, va="top",
         xycoords=("axes fraction", "data"), textcoords="offset points",
     )  # fmt: skip
 
 
 def _shortened(label: str, most: int = 36) -> str:
     """Cut a long name in its middle: a path ends in its file and function."""
-    return (
-        label if len(label) <= most else f"{label[: most // 3]}…{label[-(most - most // 3 - 1) :]}"
-    )
+    start = most // 3
+    return label if len(label) <= most else f"{label[:start]}…{label[start + 1 - most :]}"
 
 
 def span(axes: Axes, values: pd.Series) -> None:
-    """Set the limits of x a little beyond the values."""
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = (known.min(), known.max()) if len(known) else (1.0, 1.0)
+    """Set the limits of x a little beyond the values, which are positive and finite."""
+    low, high = values.min(), values.max()
     margin = max(1.25, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)
 
 
-def ticks(axes: Axes, write_y: Callable[[float], str] | None = None) -> None:
-    """Label decades, and values between them only if there are few decades; as powers of ten."""
-    for axis, limits, write in (
-        (axes.xaxis, axes.get_xlim(), None),
-        (axes.yaxis, axes.get_ylim(), write_y),
-    ):
-        values = list(_tick_values(*limits))
-        axis.set_major_locator(FixedLocator(values))
-        largest = max(values, default=1.0)
-        texts = [write(value) if write else power_of_ten(value, largest) for value in values]
-        axis.set_major_formatter(FixedFormatter(texts))
+def ticks(axes: Axes, write_y: Callable[[float], str] = rounded) -> None:
+    """Label decades, and values between them only if there are few decades."""
+    for axis, write in ((axes.xaxis, rounded), (axes.yaxis, write_y)):
+        low, high = axis.get_view_interval()
+        span = log10(high / low)
+        between = () if span >= 3 else (2, 5) if span > 0.6 else (1.5, 2, 3, 4, 5, 7)
+        axis.set_major_locator(LogLocator(subs=(1, *between), numticks=_MANY_TICKS))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, write=write: write(value)))
         axis.set_minor_locator(NullLocator())
-
-
-def _tick_values(low: float, high: float) -> Iterable[float]:
-    first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
-    decades = last - first + 1
-    if decades >= 3:
-        step = ceil(decades / _MANY_TICKS)
-        return [10.0**exponent for exponent in range(first, last + 1, step)]
-    steps = (1, 2, 5) if log2(high / low) > 2 else (1, 1.5, 2, 3, 4, 5, 7)
-    every = (10.0**exponent * step for exponent in range(first - 1, last + 1) for step in steps)
-    return [value for value in every if low <= value <= high]
 
 
 # --- latency against size, with the time of a copy of the same bytes ------------------------------
 
 _WIDTH_IN = 5.4  # two panels side by side on a screen, one on a phone
 _HEIGHT_IN = 3.4
-_MARGINS: dict[str, Any] = {"left_in": 0.74, "bottom_in": 0.46, "top_in": 0.3, "right_in": 1.45}
-_INNER_IN = _HEIGHT_IN - _MARGINS["bottom_in"] - _MARGINS["top_in"]
 _WIDTHS_PT = {Mode.EAGER.value: 1.5, Mode.COMPILED.value: 0.7}
 _LEAST_BAND = 1.1  # a line of 1.5 pt covers 10 % of a value where 170 pt are five decades
 
 
-def latency_figure(
-    theme: Theme, title: str, rows: pd.DataFrame, implementations: tuple[str, ...]
-) -> Figure:
+def latency_figure(title: str, rows: pd.DataFrame, implementations: tuple[str, ...]) -> Figure:
     """Draw the time of a call with its interval, and of a copy, against the size of x.
 
     Args:
-        theme: colours.
         title: of the figure.
         rows: one per implementation, mode and size, with the columns implementation, mode, label,
             elements, time_s, low_s, high_s and copy_ratio.
@@ -327,29 +256,27 @@ def latency_figure(
     copies = (time * rows["copy_ratio"]).groupby(size).median().dropna()
     least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
     most = max(time.max(), copies.max() if len(copies) else 0.0) * 1.5
-    with canvas(theme, _WIDTH_IN, _HEIGHT_IN, **_MARGINS) as (figure, axes):
+    with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.74, right_in=1.45) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         span(axes, size)
         axes.set_ylim(least, most)
         ticks(axes, seconds_text)
         labels = [
-            _line(axes, theme, group, implementations)
+            _line(axes, group, implementations)
             for _, group in rows.groupby(["implementation", "mode"], sort=False, observed=True)
         ]
         if len(copies):
             sizes, times = copies.index.to_numpy(float), copies.to_numpy()
-            axes.fill_between(sizes, least, times, color=theme.muted, alpha=0.13, lw=0)
-            axes.plot(sizes, times, color=theme.muted, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
-            labels.append(("a copy", sizes[-1], times[-1], theme.muted))
-        end_labels(axes, theme, labels, _INNER_IN)
+            axes.fill_between(sizes, least, times, color=MUTED, alpha=0.13, lw=0)
+            axes.plot(sizes, times, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
+            labels.append(("a copy", sizes[-1], times[-1], MUTED))
+        end_labels(axes, labels)
         axes.set_title(title)
         axes.set(xlabel="elements of x", ylabel="time per call")
         return figure
 
 
-def _line(
-    axes: Axes, theme: Theme, group: pd.DataFrame, implementations: tuple[str, ...]
-) -> EndLabel:
+def _line(axes: Axes, group: pd.DataFrame, implementations: tuple[str, ...]) -> EndLabel:
     """Draw the times of one implementation, and the intervals that are wider than the line."""
     name, mode, label = (str(group[key].iloc[0]) for key in ("implementation", "mode", "label"))
     size, time, below, above, copy = (
@@ -357,14 +284,13 @@ def _line(
         for key in ("elements", "time_s", "low_s", "high_s", "copy_ratio")
     )
     index = implementations.index(name)
-    colour = theme.series[index % len(theme.series)]
-    gid = theme.series_id(colour)
-    (line,) = axes.plot(
-        size, time, color=colour, lw=_WIDTHS_PT[mode], gid=gid, marker="o", ms=3, mew=0
-    )
-    if dashes := DASHES[index % len(DASHES)]:
-        line.set_dashes(dashes)
-        line.set_zorder(2.1)  # a solid line hides the others
+    colour = SERIES[index % len(SERIES)]
+    gid = series_id(colour)
+    position = index % len(DASHES)
+    axes.plot(
+        size, time, color=colour, lw=_WIDTHS_PT[mode], ls=DASHES[position], gid=gid,
+        marker="o", ms=3, mew=0, zorder=2.1 if position else 2,  # a solid line hides the others
+    )  # fmt: skip
     low, high = axes.get_ylim()
     below, above = np.maximum(below, low / 9), np.minimum(above, high * 9)
     if (above > _LEAST_BAND * below).any():
@@ -378,51 +304,38 @@ def _line(
 LIMIT_LOG2 = 2.0  # log2: colours are strongest at 4 times as fast, and as slow
 
 
-def speed_map(theme: Theme, title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
+def speed_map(title: str, rows: pd.DataFrame, shapes: Sequence[str]) -> Figure:
     """Draw the speed of every implementation and dtype at every shape, relative to the reference.
 
     Args:
-        theme: colours.
         title: of the figure.
-        rows: one per cell, with the columns label, dtype, shape, speed and status.
+        rows: one per cell, with the columns label, dtype, shape, speed and text.
         shapes: in the order of display.
     """
     import seaborn as sns  # a second to import: only files of their own need it
 
     rows = rows.sort_values(["dtype", "label"], kind="stable")
-    names = rows["label"].astype(str) + " " + rows["dtype"].astype(str)
-    order = list(dict.fromkeys(names))
-    texts = list(map(speed_word, rows["speed"], rows["status"]))
-    shown = rows.assign(name=names, text=texts).set_index(["name", "shape"])
-    speeds, words = (
-        shown[part].unstack("shape").reindex(index=order, columns=list(shapes))
-        for part in ("speed", "text")
-    )
+    rows = rows.assign(name=rows["label"].astype(str) + " " + rows["dtype"].astype(str))
+    order = list(rows["name"].unique())
+    shown = rows.pivot(index="name", columns="shape").reindex(order)
+    speeds, words = (shown[part][list(shapes)] for part in ("speed", "text"))
     labels = list(map(_shortened, order))
     left_in = 0.25 + 0.066 * max(map(len, labels))  # 0.066 in: a letter at 8.5 pt
     bottom_in = 0.2 + 0.05 * max(map(len, shapes))  # turned by 40 degrees
     width_in = left_in + max(0.6 * len(shapes), 3.0) + 0.2
     height_in = 0.35 + 0.27 * len(speeds) + bottom_in
     margins = {"left_in": left_in, "bottom_in": bottom_in, "right_in": 0.2}
-    with canvas(theme, width_in, height_in, grid=False, **margins) as (figure, axes):
+    with canvas(width_in, height_in, **margins) as (figure, axes):
         sns.heatmap(
             np.log2(speeds.astype(float)), annot=words.fillna("").to_numpy(), fmt="",
             annot_kws={"fontsize": 8}, cmap="PuOr", vmin=-2 * LIMIT_LOG2,
-            vmax=2 * LIMIT_LOG2, cbar=False, linewidths=1, linecolor=theme.face,
+            vmax=2 * LIMIT_LOG2, cbar=False, linewidths=1, linecolor=FACE,
             yticklabels=labels, xticklabels=True, ax=axes,
         )  # fmt: skip
+        axes.grid(visible=False)
         axes.tick_params(axis="x", rotation=40)
         axes.set(title=title, xlabel="", ylabel="")
         return figure
-
-
-def speed_word(speed: float, status: str) -> str:
-    """Return a speed as a cell shows it: 2.00, 0.50, 0.0025; with the symbol of the status."""
-    if speed >= 0.0995:
-        text = f"{speed:.{0 if speed >= 9.995 else 2}f}"
-    else:  # two digits, if they fit
-        text = rounded(speed, 2 if speed >= 1e-4 else 1)
-    return " ".join(filter(None, [text, SYMBOLS.get(status)]))
 
 
 # --- one series, run by run, with the noise band and the change points ----------------------------
@@ -431,15 +344,13 @@ BAND_SPREADS = 2.0  # normal noise leaves it in 5 of 100 runs
 _HISTORY_IN = (4.5, 2.5)  # two panels side by side on a screen, one on a phone
 
 
-def history_figure(theme: Theme, title: str, unit: str, history: History, series: Series) -> Figure:
-    """Draw a series over all runs of its history, so that gaps show.
+def history_figure(title: str, history: History, series: Series) -> Figure:
+    """Draw a series over all runs of its history, two or more, so that gaps show.
 
     Args:
-        theme: colours.
         title: of the figure.
-        unit: label of the values.
         history: its runs, in order, are the horizontal axis.
-        series: of speeds or times; its values are positive.
+        series: of speeds.
     """
     index_of = {id(run): index for index, run in enumerate(history.runs)}
     at = [index_of[id(run)] for run in series.runs]
@@ -448,33 +359,32 @@ def history_figure(theme: Theme, title: str, unit: str, history: History, series
         [max(one.value - one.low, 0.0) for one in values],
         [max(one.high - one.value, 0.0) for one in values],
     ]
-    with canvas(theme, *_HISTORY_IN, left_in=0.62, bottom_in=0.4) as (figure, axes):
-        _bands(axes, theme, series, at)
+    with canvas(*_HISTORY_IN, bottom_in=0.4) as (figure, axes):
+        _bands(axes, series, at)
         axes.errorbar(
             at, [one.value for one in values], yerr=error, fmt="o", ms=3, mew=0, lw=0.9,
-            color=theme.series[0], zorder=3,
+            color=SERIES[0], zorder=3,
         )  # fmt: skip
         last = len(history.runs) - 1
         axes.set_xlim(-0.6, last + 0.6)
-        ends = [0, last] if last else [0]
-        axes.set_xticks(ends, [history.runs[index].label for index in ends])
+        axes.set_xticks([0, last], [history.runs[index].label for index in (0, last)])
         axes.get_xticklabels()[-1].set_horizontalalignment("right")
         axes.get_xticklabels()[0].set_horizontalalignment("left")
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.set_title(_shortened(title, 46), fontsize=9)
-        axes.set_ylabel(unit)
+        axes.set_ylabel("speed")
         return figure
 
 
-def _bands(axes: Axes, theme: Theme, series: Series, at: list[int]) -> None:
+def _bands(axes: Axes, series: Series, at: list[int]) -> None:
     """Draw the level of each segment, the noise around it, and a line at each change."""
     width = exp(BAND_SPREADS * (series.spread or 0.0))
     for first, end, middle in series.segments:
         ends = [at[first] - 0.4, at[end - 1] + 0.4]
         low, high = middle / width, middle * width
-        axes.fill_between(ends, low, high, color=theme.series[0], alpha=0.16, lw=0)
-        axes.plot(ends, [middle, middle], color=theme.muted, lw=0.9, zorder=2)
+        axes.fill_between(ends, low, high, color=SERIES[0], alpha=0.16, lw=0)
+        axes.plot(ends, [middle, middle], color=MUTED, lw=0.9, zorder=2)
     for change in series.changes:
-        colour = theme.series[1] if change.is_worse else theme.muted
+        colour = SERIES[1] if change.is_worse else MUTED
         between = (at[change.index - 1] + at[change.index]) / 2
         axes.axvline(between, color=colour, lw=1.1, ls=DASHED["ls"], zorder=1)

@@ -7,7 +7,6 @@ itself.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Recor
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words
 from harness.regression import Comparison, History
-from harness.report.document import DASH, Cell, Panel, Table, columns, name_of, number
+from harness.report.document import DASH, Cell, Panel, Table, columns, first_open, name_of, number
 from harness.selection import (
     DEFAULT_MAX_CONDITION,
     REFERENCE_NAME,
@@ -33,7 +32,7 @@ from harness.selection import (
 )
 from harness.store import Results
 
-__all__ = ["PageData", "gather", "grid", "groups", "leading", "tables_by_device", "worst"]
+__all__ = ["PageData", "gather", "groups", "leading", "tables_by_device", "worst"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class PageData:
     cases: pd.DataFrame
     """One row per record, in the order in which implementations are shown."""
     records: tuple[Record, ...]
-    """The records themselves, in the order of the rows."""
+    """The records themselves, in the order of the rows; their environments are letters."""
     runs: tuple[Run, ...]
     environments: dict[str, Environment]
     """By their letter on the page."""
@@ -59,11 +58,6 @@ class PageData:
     """The folder that the runs are the latest of; None for single runs."""
     comparison: Comparison | None = None
     """Of the run with a baseline, if one was given."""
-
-    @property
-    def implementations(self) -> tuple[str, ...]:
-        """Names in the order of colours and rows: the reference is first."""
-        return tuple(self.cases["implementation"].unique())
 
 
 def gather(
@@ -85,54 +79,44 @@ def gather(
         history: the folder that the results are the latest of.
         comparison: with a baseline.
     """
-    revisions = Counter(
-        name for name, _ in {
-            (name, _revision(environment))
-            for result in results
-            for name, environment in result.environments.items()
-        }
-    )  # fmt: skip
+    letters: dict[object, str] = {}  # by environment and revision
+    environments: dict[str, Environment] = {}
     kept: dict[tuple[str, str], Record] = {}
     missing = 0
-    environments: dict[str, Environment] = {}
     for result in results:
-        names = {
-            name: f"{name} at {_revision(environment)}" if revisions[name] > 1 else name
-            for name, environment in result.environments.items()
-        }
+        own: dict[str, str] = {}  # the letters of the file's environments
+        names = [*result.environments, *(record.environment for record in result.records)]
+        for name in dict.fromkeys(names):
+            environment = result.environments.get(name)  # a file may lack that of a record
+            revision = environment and (environment.git_commit, environment.git_dirty)
+            number = len(letters)
+            letter = f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
+            own[name] = letters.setdefault((name, revision), letter)
+            if environment:
+                environments[own[name]] = environment
         for record in result.records:
-            name = names.get(record.environment, record.environment)
-            own = record if name == record.environment else replace(record, environment=name)
-            kept[own.case.id, name] = own
-        environments |= {names[name]: found for name, found in result.environments.items()}
+            letter = own[record.environment]
+            kept[record.case.id, letter] = replace(record, environment=letter)
         # a resumed run plans the whole sweep again
         planned = max((run.planned for run in result.runs), default=0)
         missing += max(0, planned - len(result.records))
-    letters = {
-        name: f"{ascii_uppercase[index % 26]}{index // 26 or ''}"
-        for index, name in enumerate(dict.fromkeys([*environments, *(name for _, name in kept)]))
-    }
     # the reference first, and eager before compiled; else in the order of the run
-    implementations = dict.fromkeys([
-        REFERENCE_NAME,
-        *(record.case.implementation for record in kept.values()),
-    ])
-    rank = {name: position for position, name in enumerate(implementations)}
+    names = [REFERENCE_NAME, *(record.case.implementation for record in kept.values())]
+    rank = {name: position for position, name in enumerate(dict.fromkeys(names))}
     records = sorted(
         kept.values(),
         key=lambda record: (rank[record.case.implementation], record.case.mode is not Mode.EAGER),
     )
     several = len({record.environment for record in records}) > 1
-    ends = {name: f", environment {letter}" if several else "" for name, letter in letters.items()}
+    devices = [
+        f"{record.case.device}, environment {record.environment}" if several else record.case.device
+        for record in records
+    ]
     return PageData(
-        cases=_frame_of(
-            records, [f"{record.case.device}{ends[record.environment]}" for record in records]
-        ),
+        cases=_frame_of(records, devices),
         records=tuple(records),
         runs=tuple(run for result in results for run in result.runs),
-        environments={
-            letter: environments[name] for name, letter in letters.items() if name in environments
-        },
+        environments=environments,
         planned=len(kept) + missing,
         missing=missing,
         answers=answers_of(records, max_condition),
@@ -140,10 +124,6 @@ def gather(
         history=history,
         comparison=comparison,
     )
-
-
-def _revision(environment: Environment) -> str:
-    return f"{environment.git_commit}{' changed' if environment.git_dirty else ''}"
 
 
 # --- the frame -----------------------------------------------------------------------------------
@@ -157,8 +137,7 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     """
     rows = [_row(record, device) for record, device in zip(records, devices, strict=True)]
     numbers = (name for name, first in rows[0].items() if not isinstance(first, str))
-    kinds = {name: int if name in _SIZES else float for name in numbers}
-    cases = pd.DataFrame(rows, dtype=object).astype(kinds)
+    cases = pd.DataFrame(rows, dtype=object).astype(dict.fromkeys(numbers, float))
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
     cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone
@@ -173,9 +152,6 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
         order = list(dict.fromkeys([*first, *cases[name]]))
         cases[name] = pd.Categorical(cases[name], categories=order, ordered=True)
     return cases
-
-
-_SIZES = {"elements", "rows", "hidden", "seed"}
 
 
 def _row(record: Record, device: str) -> dict[str, Any]:
@@ -202,7 +178,6 @@ def _row(record: Record, device: str) -> dict[str, Any]:
         "elements": case.rows * case.hidden,
         "rows": case.rows,
         "hidden": case.hidden,
-        "seed": case.seed,
     }
     is_shown = {
         "latency": has_valid_time(record),
@@ -229,35 +204,7 @@ _SEVERITY = {status.value: -rank for rank, status in enumerate(BAD_FIRST)}
 
 def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
     """Yield the rows for each combination of ``columns`` that occurs, in the order of display."""
-    if len(rows):
-        yield from rows.groupby(list(columns), observed=True)
-
-
-def grid(
-    rows: pd.DataFrame,
-    down: Sequence[str],
-    across: str,
-    order: Sequence[str],
-    cell: Callable[[Any], Cell],
-) -> tuple[tuple[Cell, ...], ...]:
-    """Return the rows of a table, one per combination of ``down``, shown in reverse order.
-
-    Args:
-        rows: one for each cell.
-        down: the columns that make a row; they are sorted by the first.
-        across: the column that makes a column.
-        order: its values, in the order of display.
-        cell: makes a cell of a row, as ``itertuples`` gives it.
-    """
-    names = [*down, across]
-    cells = {tuple(getattr(row, name) for name in names): cell(row) for row in rows.itertuples()}
-    return tuple(
-        (
-            *(Cell(str(word)) for word in reversed(key)),
-            *(cells.get((*key, column), number(DASH)) for column in order),
-        )
-        for key, _ in groups(rows[list(down)], *down)
-    )
+    yield from rows.groupby(list(columns), observed=True)
 
 
 def tables_by_device(
@@ -267,7 +214,8 @@ def tables_by_device(
     caption: str,
     cell: Callable[[Any], Cell],
     *,
-    outputs: Sequence[str] = (),
+    across: str = "shape",
+    order: Sequence[str] = (),
     draw: Callable[..., Any] | None = None,
 ) -> tuple[Table, ...]:
     """Return a table per device and direction, with a row per implementation and dtype.
@@ -278,28 +226,36 @@ def tables_by_device(
         title: of the tables, as ``name``.
         caption: of each table.
         cell: makes a cell of a row.
-        outputs: a column is one of them, or else a shape.
+        across: the column that makes a column.
+        order: its values, in the order of display; empty for shapes, the smallest first.
         draw: makes a drawing of its rows and shapes, for export.
     """
-    tables: list[Table] = []
-    for (device, direction), group in groups(rows, "device", "direction"):
-        by_size = () if outputs else group.sort_values("elements", kind="stable")["shape"].unique()
-        order = list(outputs or by_size)
+    missing: Any = number(DASH)
+
+    def table(device: str, direction: str, group: pd.DataFrame) -> Table:
+        heads = list(order or group.sort_values("elements", kind="stable")[across].unique())
         words = f"{title}: {device}, {direction}"
         own = name_of(name, device, direction)
-        table = Table(
+        made: Any = [cell(row) for row in group.itertuples()]
+        cells = group.assign(cell=made).set_index(["dtype", "label", across])["cell"]
+        filled = cells.unstack(fill_value=missing).reindex(columns=heads, fill_value=missing)
+        drawing = draw and Panel(own, words, partial(draw, title=words, rows=group, shapes=heads))
+        return Table(
             name=own,
             title=words,
             caption=caption,
-            columns=columns("Implementation", "dtype", *(f"{head}#" for head in order)),
-            rows=grid(group, ["dtype", "label"], "output" if outputs else "shape", order, cell),
-            is_folded=bool(tables),
-            drawings=(Panel(own, words, partial(draw, title=words, rows=group, shapes=order)),)
-            if draw
-            else (),
+            columns=columns("Implementation", "dtype", *(f"{in_words(head)}#" for head in heads)),
+            rows=tuple(
+                (Cell(str(label)), Cell(str(dtype)), *row)
+                for (dtype, label), *row in filled.sort_index().itertuples()
+            ),
+            panels=(drawing,) if drawing else (),
         )
-        tables.append(table)
-    return tuple(tables)
+
+    return first_open(
+        table(device, direction, group)
+        for (device, direction), group in groups(rows, "device", "direction")
+    )
 
 
 def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
@@ -311,12 +267,11 @@ def worst(rows: pd.DataFrame, by: list[str], error: str) -> pd.DataFrame:
     return ranked.drop_duplicates(by).drop(columns="severity")
 
 
-def leading(rows: pd.DataFrame, by: list[str]) -> tuple[pd.DataFrame, int]:
-    """Return the rows of the most frequent combination of ``by``, and the number of other rows.
+def leading(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return the rows of the most frequent combination of ``by``.
 
     A figure shows one axis; its cases must not differ in another one.
     """
     sizes = rows.groupby(by, sort=False)[by[0]].transform("size")
     first = rows[sizes == sizes.max()].iloc[0]
-    chosen = rows[np.logical_and.reduce([rows[name] == first[name] for name in by])]
-    return chosen, len(rows) - len(chosen)
+    return rows[np.logical_and.reduce([rows[name] == first[name] for name in by])]

@@ -18,7 +18,7 @@ from harness.records.refusal import NotMeasuredError, refusing
 from harness.records.text import count, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
-from harness.report.choice import first_choice, headline_lines, machine_words
+from harness.report.choice import first_choice, headline_of, machine_words
 from harness.report.document import (
     Block,
     FigureBlock,
@@ -28,8 +28,7 @@ from harness.report.document import (
     Text,
     heading,
     html,
-    name_of,
-    power_of_ten,
+    rounded,
     templates,
 )
 from harness.report.frame import PageData, gather
@@ -45,7 +44,7 @@ from harness.report.speed import (
     speed_relative_to_native,
     which_implementation_to_run,
 )
-from harness.selection import DEFAULT_MAX_CONDITION, NATIVE
+from harness.selection import NATIVE
 from harness.store import Results
 
 __all__ = [
@@ -53,7 +52,6 @@ __all__ = [
     "build_page",
     "drawings_of",
     "tables_of",
-    "write_report",
     "write_whole",
 ]
 
@@ -83,8 +81,6 @@ def build_page(
     results: Sequence[Results],
     *,
     title: str | None = None,
-    files: Sequence[str] = (),
-    max_condition: float = DEFAULT_MAX_CONDITION,
     **others: Any,
 ) -> str:
     """Return the page for ``results``: self-contained HTML.
@@ -94,17 +90,14 @@ def build_page(
     Args:
         results: what results files hold; the samples are not needed.
         title: heading of the page; by default it names the machine.
-        files: the results files, as the page names them.
-        max_condition: largest condition number that a choice has to serve.
-        others: ``history``, the folder that ``results`` are the latest of, and ``comparison`` with
-            a baseline, if the page is to show them.
+        others: arguments of :func:`gather`, such as ``files``, the names of the results files.
 
     Raises:
         NotMeasuredError: there is no record to report.
     """
     if not any(result.records for result in results):
         raise NotMeasuredError("no records to report; measure some with `layernorm-bench run`")
-    data = gather(results, files, max_condition, **others)
+    data = gather(results, **others)
     # the page of a folder is about what changed
     sections = sorted(SECTIONS, key=lambda section: section is not how_it_changed)
     script = f'"use strict";\n(() => {{\n{_assets(_SCRIPTS)}\n}})();'
@@ -152,23 +145,6 @@ def _limited(blocks: Iterable[Block]) -> Iterator[Block]:
         )
 
 
-def write_report(results: Sequence[Results], path: Path, **others: Any) -> None:
-    """Write the page for ``results`` to ``path``, atomically if it is a regular file.
-
-    A pipe or a device is written to, and a link is followed.
-
-    Args:
-        results: as for :func:`build_page`, which also takes the ``others``.
-        path: the page.
-        others: what else the page shows.
-
-    Raises:
-        NotMeasuredError: there is no record to report.
-        Refusal: the file cannot be written.
-    """
-    write_whole(path, build_page(results, **others))
-
-
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file in one step, or to a pipe or a device; its folder is made, a link is followed.
 
@@ -200,14 +176,13 @@ def drawings_of(results: Sequence[Results]) -> dict[str, Panel]:
         panel.name: panel
         for block in _blocks(results)
         if isinstance(block, FigureBlock | Table)
-        for panel in (block.panels if isinstance(block, FigureBlock) else block.drawings)
+        for panel in block.panels
     }
 
 
 def tables_of(results: Sequence[Results]) -> dict[str, Table]:
     """Return the tables by name."""
-    tables = [block for block in _blocks(results) if isinstance(block, Table)]
-    return {table.name or name_of(table.title): table for table in tables}
+    return {block.name: block for block in _blocks(results) if isinstance(block, Table)}
 
 
 def _blocks(results: Sequence[Results]) -> Iterator[Block]:
@@ -250,20 +225,19 @@ def _environment_words(data: PageData, own: Environment) -> Iterator[str]:
 
 def _answers(data: PageData) -> Iterator[dict[str, object]]:
     """Yield what the head says under each requirement, and its entry in the switch."""
-    for index, answer in enumerate(data.answers):
+    for answer in data.answers:
         level = answer.requirements.max_condition
         yield {
-            "number": index,
-            "name": f"up to {power_of_ten(level)}" if isfinite(level) else "any",
+            "name": f"up to {rounded(level)}" if isfinite(level) else "any",
             "is_default": answer.is_default,
-            "lines": headline_lines(answer.choices, answer.overall, answer.requirements),
+            "lines": headline_of(answer),
         }
 
 
 def _usage(data: PageData) -> str:
     """Return how a model gets what the first sentence says to run; empty if it is native."""
     answer = next((answer for answer in data.answers if answer.is_default), None)
-    choice = first_choice(answer.choices, answer.overall) if answer else None
+    choice = first_choice(answer) if answer else None
     if choice is None or choice == NATIVE or choice[1] is not Mode.EAGER:
         return ""
     return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"

@@ -36,7 +36,6 @@ from harness.report.document import (
     definitions,
     number,
     pill,
-    script_json,
 )
 from harness.report.frame import PageData, groups, worst
 from harness.selection import CLOSE_RATIO
@@ -51,7 +50,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 def all_cases(data: PageData) -> tuple[Block, ...]:
     """Show every case of the run, measured or not, to be filtered, drawn, sorted and downloaded."""
     found = case_data(data)
-    table = CaseTable(found["count"], script_json(found))
+    table = CaseTable(found)
     if found["count"] == len(data.cases):
         return (table,)
     files = f": {', '.join(data.files)}" if data.files else ""
@@ -235,9 +234,9 @@ def command_rest(record: Record) -> str:
     """
     words = command_options(record.case, without=_IN_ID)
     if record.status.is_measured:
-        parts = [part.value for part in Measurement if part is not Measurement.ERRORS]
-        measured = [part for part in parts if getattr(record, part) is not None]
-        words.append(f"--measure {','.join([Measurement.ERRORS.value, *measured])}")
+        others = [part for part in Measurement if part is not Measurement.ERRORS]
+        measured = [part for part in others if getattr(record, part) is not None]
+        words.append(f"--measure {','.join([Measurement.ERRORS, *measured])}")
     if record.latency is not None and record.latency.processes > 1:
         words.append(f"--processes {record.latency.processes}")
     return " ".join(words)

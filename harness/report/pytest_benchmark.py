@@ -53,9 +53,7 @@ def extra_info_of(record: Record, *, model_bytes: int) -> dict[str, Any]:
         record: of the verified case; its times are left out.
         model_bytes: bytes that any implementation must read and write for the case.
     """
-    plain = to_plain(replace(record, latency=None, cold=None))
-    del plain["latency"], plain["cold"]
-    return {KEY: {**plain, MODEL_BYTES: model_bytes}}
+    return {KEY: to_plain(replace(record, latency=None, cold=None)) | {MODEL_BYTES: model_bytes}}
 
 
 def machine_info_of(environment: Environment) -> dict[str, Any]:

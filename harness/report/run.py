@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -60,11 +60,13 @@ def document_of_run(
         verbose: whether every case has a row, and every one that did not end well its reason.
     """
     records = outcome.results.records
-    problems = problems_of(records, fail_on)
     notes = [Text(line) for line in (*problem_lines(records, fail_on), *warning_lines(records))]
-    step = next_step(records, problems, outcome.path, has_page=page is not None)
+    step = next_step(outcome, fail_on, has_page=page is not None)
+    table = _implementation_table(records)
+    if verbose or len(records) <= _MOST_ROWS:
+        table = _case_table(records, has_reasons=verbose)
     return (
-        *run_tables(records, every=verbose),
+        *([table] if records else []),
         Text(""),
         Text(totals_line(outcome)),
         *map(Text, answer_lines(outcome)),
@@ -80,8 +82,7 @@ def run_as_plain(
 ) -> dict[str, object]:
     """Return the outcome of a run as plain values; arguments as of :func:`document_of_run`."""
     records = outcome.results.records
-    problems = problems_of(records, fail_on)
-    step = next_step(records, problems, outcome.path, has_page=page is not None)
+    step = next_step(outcome, fail_on, has_page=page is not None)
     return {
         "results": outcome.path,
         "page": page,
@@ -104,20 +105,6 @@ def run_as_plain(
 
 
 # --- the tables ----------------------------------------------------------------------------------
-
-
-def run_tables(records: Sequence[Record], *, every: bool = False) -> Iterator[Table]:
-    """Yield a table with a row per case or, if there are many, a row per implementation.
-
-    Args:
-        records: the cases.
-        every: whether each case has a row, however many there are.
-    """
-    if records:
-        if every or len(records) <= _MOST_ROWS:
-            yield _case_table(records, has_reasons=every)
-        else:
-            yield _implementation_table(records)
 
 
 def _case_table(records: Sequence[Record], *, has_reasons: bool) -> Table:
@@ -158,13 +145,12 @@ def _scenario_text(case: Case) -> str:
 
 def _implementation_table(records: Sequence[Record]) -> Table:
     """Return how many cases of each implementation have which status."""
-    counts = Counter((record.case.implementation, record.status) for record in records)
-    statuses = [status for status in Status if any(status is key[1] for key in counts)]
+    groups = grouped((record.case.implementation, record.status) for record in records)
+    statuses = [status for status in Status if any(status in own for own in groups.values())]
     rows = []
-    for name in dict.fromkeys(name for name, _ in counts):
-        numbers = [counts[name, status] for status in statuses]
-        cells = (Cell(f"{cases:,}" if cases else DASH) for cases in numbers)
-        rows.append((Cell(name), Cell(f"{sum(numbers):,}"), *cells))
+    for name, own in groups.items():
+        cells = (Cell(f"{own.count(status):,}" if status in own else DASH) for status in statuses)
+        rows.append((Cell(name), Cell(f"{len(own):,}"), *cells))
     heads = ("implementation", "cases", *map(in_words, statuses))
     return Table(columns=columns(*heads), rows=tuple(rows))
 
@@ -185,8 +171,7 @@ def answer_lines(outcome: SessionOutcome) -> list[str]:
     speeds = [
         speed
         for choice in choices.choices
-        for one in choice.candidates
-        if (speed := choice.speed(one)) is not None
+        if (speed := choice.speed(choice.candidates[0])) is not None
     ]
     (label,) = map(label_of, names)
     if not speeds or label == REFERENCE_NAME:
@@ -207,12 +192,6 @@ def _right_lines(records: Sequence[Record]) -> list[str]:
 # --- what was not right --------------------------------------------------------------------------
 
 
-def problems_of(records: Sequence[Record], fail_on: Collection[str] = ()) -> tuple[Record, ...]:
-    """Return the cases to act upon: wrong ones, then failed ones, then those of ``fail_on``."""
-    order = dict.fromkeys((*_PROBLEMS, *map(Status, fail_on)))
-    return tuple(record for status in order for record in records if record.status is status)
-
-
 def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> list[str]:
     """Return a line per status and implementation, the most urgent first, with the worst reason.
 
@@ -228,7 +207,9 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
     alike: dict[tuple[Status, str, str], dict[str, int]] = {}
     for (status, name), own in groups.items():
         dtypes = ", ".join(dict.fromkeys(record.case.dtype for record in own))
-        alike.setdefault((status, dtypes, _reason(own)), {})[name] = len(own)
+        worst = max(own, key=lambda record: record.worst_ulp or 0.0)
+        reason = shorten(worst.reason, _LONGEST, placeholder=" ...")
+        alike.setdefault((status, dtypes, reason), {})[name] = len(own)
     lines = []
     for (status, dtypes, reason), held in sorted(
         alike.items(), key=lambda group: order.index(group[0][0])
@@ -239,12 +220,6 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
     left = len(lines) - _MOST_GROUPS
     more = [f"and {left:,} more such lines; --verbose has every case"] if left > 0 else []
     return [*lines[:_MOST_GROUPS], *more]
-
-
-def _reason(records: Sequence[Record]) -> str:
-    """Return why the worst of some cases is not right."""
-    worst = max(records, key=lambda record: record.worst_ulp or 0.0)
-    return shorten(worst.reason, _LONGEST, placeholder=" ...")
 
 
 def warning_lines(records: Sequence[Record]) -> list[str]:
@@ -301,19 +276,20 @@ class NextStep:
 
 
 def next_step(
-    records: Sequence[Record], problems: Sequence[Record], results: Path, *, has_page: bool
+    outcome: SessionOutcome, fail_on: Collection[str], *, has_page: bool
 ) -> NextStep | None:
-    """Return a look at the first problem or, if there is none, a use of the results.
+    """Return a look at the most urgent problem or, if there is none, a use of the results.
 
     Args:
-        records: of the run.
-        problems: those to act upon, the most urgent first.
-        results: the results file.
+        outcome: of the run.
+        fail_on: statuses that fail the run.
         has_page: whether a page was made of it.
     """
-    for record in problems:
-        if step := look_closer(record):
-            return step
+    records, results = outcome.results.records, outcome.path
+    for status in (*_PROBLEMS, *map(Status, fail_on)):
+        for record in records:
+            if record.status is status and (step := look_closer(record)):
+                return step
     if len({record.case.implementation for record in records if record.latency is not None}) > 1:
         return NextStep(
             "see what every other implementation would cost or gain", _command("choose", results)

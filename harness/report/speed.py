@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records import Mode, Status
+from harness.records import Estimate, Mode
 from harness.records.text import (
-    as_speed,
     bytes_text,
     count,
     grouped,
@@ -23,11 +22,14 @@ from harness.records.text import (
 from harness.report.choice import (
     SCENARIO_COLUMNS,
     fault_text,
+    pace_text,
     run_text,
     scenario_row,
+    unbounded_text,
 )
 from harness.report.document import (
     DASH,
+    SYMBOLS,
     SYMBOLS_TEXT,
     Block,
     Cell,
@@ -36,6 +38,7 @@ from harness.report.document import (
     Table,
     Text,
     columns,
+    first_open,
     name_of,
     number,
 )
@@ -43,7 +46,6 @@ from harness.report.figures import (
     LIMIT_LOG2,
     latency_figure,
     speed_map,
-    speed_word,
 )
 from harness.report.frame import PageData, groups, leading, tables_by_device, worst
 from harness.selection import (
@@ -69,6 +71,7 @@ _SPEED = (
     f"Speed is relative to {REFERENCE_NAME}, run eagerly and timed in turn: 2.00x takes half the "
     "time."
 )
+_REFERENCE = Estimate(value=1.0, low=1.0, high=1.0)  # the cost of native, if costs are ratios to it
 Row = tuple[Cell, ...]
 
 
@@ -82,16 +85,12 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
                 "chosen. The sections below show the errors."
             ),
         )
-    device_of = {
-        (record.environment, record.case.device): str(device)
-        for record, device in zip(data.records, data.cases["device"], strict=True)
-    }
+    several = len(data.environments) > 1
     overall = _answer_table(
         answers,
         [
             [
-                _overall_row(part, answer.overall[part], device_of[part.environment, part.device])
-                for answer in answers
+                _overall_row(part, answer.overall[part], several=several) for answer in answers
             ]
             for part in answers[-1].overall
         ],
@@ -108,10 +107,7 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
     rows = []
     is_short = len(scenarios) <= _MOST_OPEN
     for choices in scenarios[:_MOST_SCENARIOS]:
-        scenario = choices[0].scenario
-        device = device_of[scenario.environment, scenario.case.device]
-        where = f", {device}" if len(data.environments) > 1 else ""
-        rows.append([scenario_row(choice, where, is_priced=is_short) for choice in choices])
+        rows.append([scenario_row(one, several=several, is_priced=is_short) for one in choices])
     left = len(scenarios) - len(rows)
     more = f" {left:,} more are printed by `layernorm-bench choose`." if left else ""
     each_shape = _answer_table(
@@ -148,7 +144,7 @@ def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **ot
     )
 
 
-def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
+def _overall_row(part: Slice, choice: OverallChoice, *, several: bool) -> Row:
     best, native = choice.ranking.best, choice.candidate(NATIVE)
     times = [one.latency.per_call_s.value for one in native.timed if one.latency] if native else []
     span = dict.fromkeys(map(seconds_text, (min(times), max(times)))) if times else (DASH,)
@@ -159,26 +155,18 @@ def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
     ]
     left = len(faster) - _MOST_FASTER
     more = [f"and {left:,} more"] if left > 0 else []
-    run, speed = Cell("none is eligible"), number(DASH)
+    run = Cell("none is eligible")
     if best is not None:
         ties = ", ".join(candidate.label for candidate, _ in choice.ranking.tied)
-        notes = [f"its interval overlaps those of {ties}"] if ties else []
-        if unbounded := sum(one.status is Status.OUT_OF_GUARANTEE for one in best.evidence):
-            notes.append(f"out of guarantee, as all are, in {count(unbounded, 'case')}")
-        name = run_text(best.label).removeprefix("run ")
-        run = Cell(name, is_strong=True, note="\n".join(notes))
-        if best.name == NATIVE:
-            speed = number(speed_text(1.0))
-        elif best.widened_cost is not None:
-            found = as_speed(best.widened_cost)
-            ends = f"{speed_text(found.low)} to {speed_text(found.high)}"
-            speed = number(speed_text(found.value), note=ends)
+        notes = [ties and f"its interval overlaps those of {ties}", unbounded_text(best)]
+        name = run_text(best).removeprefix("run ")
+        run = Cell(name, is_strong=True, note="\n".join(filter(None, notes)))
     return (
-        Cell(device),
+        Cell(f"{part.device}, environment {part.environment}" if several else part.device),
         Cell(part.dtype),
         Cell(str(part.direction)),
         run,
-        speed,
+        number(pace_text(best, _REFERENCE)),
         number(" to ".join(span)),
         number(f"{choice.fastest_in} of {len(best.timed)}" if best else DASH),
         Cell("\n".join([*faster[:_MOST_FASTER], *more]) or "none", is_long=True),
@@ -191,22 +179,28 @@ def _overall_row(part: Slice, choice: OverallChoice, device: str) -> Row:
 def latency_against_size(data: PageData) -> tuple[Block, ...]:
     """Show the time of a call by the size of its input."""
     timed = data.cases[(data.cases["latency_s"] > 0) & (data.cases["elements"] > 0)]
-    figures: list[FigureBlock] = []
-    for (direction, device), group in groups(timed, "direction", "device"):
-        panels: list[Panel] = []
-        others = 0
-        for (dtype,), rows in groups(group, "dtype"):
-            drawn, rest = leading(rows, ["distribution", "setting"])
-            others += rest
-            panels += _latency_panels(drawn, (device, direction, dtype), data.implementations)
-        figure = FigureBlock(
-            title=f"Latency against size: {device}, {direction}",
-            caption=_latency_caption(data, group, others),
-            panels=tuple(panels),
-            is_folded=bool(figures),
-        )
-        figures.append(figure)
-    return tuple(figures) or (Text("No latency was measured."),)
+    figures = first_open(
+        _latency_block(data, device, direction, group)
+        for (direction, device), group in groups(timed, "direction", "device")
+    )
+    return figures or (Text("No latency was measured."),)
+
+
+def _latency_block(data: PageData, device: str, direction: str, rows: pd.DataFrame) -> FigureBlock:
+    drawn = {
+        dtype: leading(own, ["distribution", "setting"]) for (dtype,), own in groups(rows, "dtype")
+    }
+    others = len(rows) - sum(map(len, drawn.values()))
+    implementations = tuple(data.cases["implementation"].unique())  # in the order of colours
+    return FigureBlock(
+        title=f"Latency against size: {device}, {direction}",
+        caption=_latency_caption(data, rows, others),
+        panels=tuple(
+            panel
+            for dtype, own in drawn.items()
+            for panel in _latency_panels(own, (device, direction, dtype), implementations)
+        ),
+    )
 
 
 def _latency_panels(
@@ -258,8 +252,8 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     """Show implementations by shapes: above 1 is faster than native."""
     timed = data.cases[data.cases["ratio"].notna()]
     caption = (
-        "Timed in turn with native, run eagerly. 2.00 is twice as fast, 0.50 half as fast: blue is "
-        f"faster, orange slower. {SYMBOLS_TEXT} A dash: not timed. Second "
+        "Timed in turn with native, run eagerly. 2.00x is twice as fast, 0.50x half as fast: blue "
+        f"is faster, orange slower. {SYMBOLS_TEXT} A dash: not timed. Second "
         "line: the speed as a share of that of a copy of the same bytes, timed in turn, too; at "
         "100 % a call is limited by memory bandwidth only. Cold: of calls whose inputs are not in "
         "the cache. A cell of several cases shows geometric means."
@@ -271,6 +265,10 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     statuses = worst(timed, by, "error_ulp").set_index(by)["status"]
     speeds = means.apply(np.exp).assign(status=statuses).reset_index()
     speeds["speed"] = 1 / speeds["ratio"]
+    speeds["text"] = [
+        f"{speed_text(speed)} {SYMBOLS.get(status, '')}".rstrip()
+        for speed, status in zip(speeds["speed"], speeds["status"], strict=True)
+    ]
 
     def cell(row: Any) -> Cell:
         notes = [
@@ -279,7 +277,7 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
             "" if isnan(row.cold_copy_ratio) else f"{row.cold_copy_ratio:.0%}",
         ]
         return Cell(
-            speed_word(row.speed, row.status),
+            row.text,
             is_number=True,
             heat=round(max(-1.0, min(1.0, log2(row.speed) / LIMIT_LOG2)), 2),
             note=", ".join(filter(None, notes)),

@@ -8,6 +8,7 @@ every failed case, cause, count and reason.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, prod
 from textwrap import shorten
@@ -102,12 +103,10 @@ def document_of_verdict(verdict: Verdict, *, verbose: bool = False) -> Document:
     return (*next(fitting, ()), Text("everything: --verbose"))
 
 
-def _short(
-    verdict: Verdict, most_remarks: int, most_facts: int | None = None
-) -> tuple[Facts | Text, ...]:
-    """Return the sentences, the facts, and the command that repeats the example."""
+def _short(verdict: Verdict, remarks: int, facts: int | None = None) -> Document:
+    """Return the sentences, at most so many remarks and facts, and a command that repeats."""
     first, *others = _sentences(verdict)
-    rows = [*_facts(verdict), *_remarks(verdict, most_remarks)][:most_facts]
+    rows = [*_facts(verdict), *_remarks(verdict, remarks)][:facts]
     command = f"repeat it: {verdict.example.commands}" if verdict.example else ""
     if not command and verdict.reproduce:
         command = f"repeat it in Python: {verdict.reproduce}"
@@ -324,7 +323,7 @@ def _error(example: Example) -> str:
     error = f"{example.output} is {ulp_text(example.error_ulp)}"
     if not isfinite(example.error_ulp):
         return error
-    return f"{error} off" + ("" if allowed is None else f", where {_digits(allowed)} are allowed")
+    return f"{error} off" + ("" if allowed is None else f", where {allowed:.3g} are allowed")
 
 
 def _returned(example: Example) -> tuple[str, str]:
@@ -359,10 +358,6 @@ def _list(values: Iterable[float], digits: int) -> str:
     return f"[{', '.join(f'{value:.{digits}g}' for value in values)}]"
 
 
-def _digits(ulp: float) -> str:
-    return f"{ulp:.2g}" if ulp < 10 else f"{ulp:.3g}"
-
-
 def _verified(verdict: Verdict) -> Iterator[Row]:
     """Yield dtypes, directions, parameters and eps of what was verified."""
     scope = verdict.scope or Scope()
@@ -382,26 +377,27 @@ def _verified(verdict: Verdict) -> Iterator[Row]:
 
 def _accuracy(verdict: Verdict) -> Iterator[str]:
     """Yield the strictest error bounds that it keeps; equal ones are stated once."""
-    dtypes = {*verdict.right_dtypes, *verdict.inaccurate_dtypes}
-    native = {own.dtype: own for own in verdict.native_grades}
-    groups: dict[str, list[str]] = {}
-    for own in verdict.grades:
-        if own.dtype in dtypes:
-            text = f"{_bound_text(own)}; keeps two digits {_limit_text(own)}"
-            if beside := native.get(own.dtype):
-                text += f" (native: {_limit_text(beside).removeprefix(_UP_TO)})"
-            groups.setdefault(text, []).append(own.dtype)
-    for text, own_dtypes in groups.items():
-        yield text if len(groups) == 1 else f"{listed(own_dtypes)}: {text}"
+    native = {
+        own.dtype: f" (native: {_limit_text(own).removeprefix(_UP_TO)})"
+        for own in verdict.native_grades
+    }
+    groups = grouped(
+        (f"{_grade_text(own)}{native.get(own.dtype, '')}", own.dtype)
+        for own in verdict.grades
+        if own.dtype in {*verdict.right_dtypes, *verdict.inaccurate_dtypes}
+    )
+    for text, dtypes in groups.items():
+        yield text if len(groups) == 1 else f"{listed(dtypes)}: {text}"
 
 
-def _bound_text(grade: Grade) -> str:
-    """Return the strictest error bound that a target keeps."""
-    if grade.meets is None:
-        return "within no error bound of statistics in float32 or wider"
-    algorithm, _, reduction = grade.meets.partition(" ")
-    sums = " with running sums" if "sequential" in reduction else ""
-    return f"within the error bound of {algorithm}{sums}"
+def _grade_text(grade: Grade) -> str:
+    """Return the strictest error bound that a target keeps, and where two digits are left."""
+    bound = "within no error bound of statistics in float32 or wider"
+    if grade.meets is not None:
+        algorithm, _, reduction = grade.meets.partition(" ")
+        sums = " with running sums" if "sequential" in reduction else ""
+        bound = f"within the error bound of {algorithm}{sums}"
+    return f"{bound}; keeps two digits {_limit_text(grade)}"
 
 
 def _limit_text(grade: Grade) -> str:
@@ -425,13 +421,12 @@ def _declines(verdict: Verdict) -> Iterator[str]:
     for reason in verdict.scope.reasons if verdict.scope else ():
         if not _OF_AXES.match(reason):  # the first sentence names the axes
             yield reason
-    tried: dict[tuple[str, str], int] = {}
+    tried = Counter[tuple[str, str]]()
     is_known = all(own.is_verified for own in verdict.counts)  # what raises is a remark
     for finding in verdict.declined:
         if not (is_known and finding.kind == "raised") and finding.evidence[1]:
             verb = "not tried: " if finding.kind == "left_out" else ""
-            key = verb, finding.text
-            tried[key] = tried.get(key, 0) + finding.evidence[1]
+            tried[verb, finding.text] += finding.evidence[1]
     for (verb, why), cases in [*tried.items()][:_MOST_REMARKS]:
         yield f"{verb}{count(cases, 'case')}: {why}"
 
@@ -456,16 +451,13 @@ def _next_step(verdict: Verdict) -> str:
 def _remarks(verdict: Verdict, most: int) -> Iterator[Row]:
     """Yield what a user should know, warnings first; equal ones are stated once."""
     dtypes = tuple(own.dtype for own in verdict.counts)
-    warnings, remarks = (
-        dict.fromkeys(
-            finding.text + _within(finding.dtypes or dtypes, dtypes)
-            for finding in verdict.remarks
-            if (finding.kind in SILENT) is is_warning
-        )
-        for is_warning in (True, False)
+    groups = grouped(
+        (finding.kind in SILENT, finding.text + _within(finding.dtypes or dtypes, dtypes))
+        for finding in verdict.remarks
     )
+    warnings, remarks = ([*dict.fromkeys(groups.get(silent, ()))] for silent in (True, False))
     yield from _named("WARNING", warnings)
-    shown = [*remarks][: max(most - len(warnings), 0)]
+    shown = remarks[: max(most - len(warnings), 0)]
     if left := len(remarks) - len(shown):
         more = count(left, "more remark" if shown else "remark")
         shown.append(f"{'and ' if shown else ''}{more}: --verbose")
@@ -513,8 +505,7 @@ def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
         if findings:
             yield Facts(f"{title} ({len(findings)})", tuple(map(_detail, findings)))
     if verdict.grades:
-        grades = ((own.dtype, f"{_bound_text(own)}; {_limit_text(own)}") for own in verdict.grades)
-        yield Facts("two digits are left", tuple(grades))
+        yield Facts("accuracy", tuple((own.dtype, _grade_text(own)) for own in verdict.grades))
     if verdict.reproduce:
         yield Text("in Python:")
         yield Text(verdict.reproduce, "code")

@@ -99,6 +99,11 @@ class Choices:
         """Whether every scenario has an eligible candidate."""
         return all(choice.best is not None for choice in self.choices)
 
+    @property
+    def overall(self) -> dict[Slice, OverallChoice]:
+        """The choice for all scenarios of each slice."""
+        return choose_overall(self.choices)
+
 
 def choose(
     results: Sequence[Results],

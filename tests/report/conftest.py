@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories.results_factory import make_results
 
-from harness.report import write_report
+from harness.report import build_page, write_whole
 from harness.store import Results
 
 
@@ -19,7 +19,7 @@ def results() -> Results:
 @pytest.fixture(scope="session")
 def page_path(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "page.html"
-    write_report([results], path)
+    write_whole(path, build_page([results]))
     return path
 
 

@@ -13,7 +13,7 @@ import pytest
 from factories.results_factory import make_cases, make_record, make_results, make_run
 
 from harness.records import Record, Status
-from harness.report import write_report
+from harness.report import build_page, write_whole
 from harness.store import Results
 
 pytest.importorskip("playwright", reason="playwright is not installed")
@@ -82,7 +82,7 @@ def view(tab: Page, page: Path, **words: str) -> None:
 def view_records(tab: Page, folder: Path, *records: Record, name: str = "", **words: str) -> None:
     """Open the page of some records at a view."""
     results = Results(records=records, runs=(make_run(name=name),), environments={})
-    write_report([results], folder / "made.html")
+    write_whole(folder / "made.html", build_page([results]))
     view(tab, folder / "made.html", **words)
 
 
@@ -278,7 +278,8 @@ def test_hostile_names_are_texts_and_break_nothing(tab: Page, tmp_path: Path) ->
 def test_axe_finds_no_barrier(browser: Browser, tmp_path: Path, theme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     # every kind of block, and few elements, which axe walks through one by one
-    write_report([make_results(60, devices=["cpu"], dtypes=["float32"])], tmp_path / "page.html")
+    results = make_results(60, devices=["cpu"], dtypes=["float32"])
+    write_whole(tmp_path / "page.html", build_page([results]))
     size = {"width": width, "height": 900}
     with browser.new_context(color_scheme=theme, viewport=size) as context:
         tab = context.new_page()
