@@ -169,18 +169,19 @@ def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) 
 
 
 def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return the largest error of a candidate beside native's, and how much memory it takes."""
+    """Return the largest error of y of a candidate beside native's, and its memory."""
     pairs = [
         (one, native) for choice, one in served if (native := choice.candidate(NATIVE)) is not None
     ]
+    records = ([record for pair in pairs for record in pair[at].timed] for at in (0, 1))
     own, of_native = (
-        [record.worst_ulp or 0.0 for pair in pairs for record in pair[at].timed if record.errors]
-        for at in (0, 1)
+        [error for one in of_one if (error := _METRICS["y_ulp"].numbers(one)[0]) is not None]
+        for of_one in records
     )
     parts = []
     if own and of_native:
         beside = f"{REFERENCE_NAME}: {ulp_text(max(of_native))}"
-        parts.append(f"has errors up to {ulp_text(max(own))} ({beside})")
+        parts.append(f"has errors up to {ulp_text(max(own))} in y ({beside})")
     ratios = [
         one.peak_bytes / native.peak_bytes
         for one, native in pairs

@@ -42,9 +42,10 @@ _NARROW = {
 }
 _FOREIGN = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 # attributes that hold the Python function behind a wrapper: of functools, torch.compile, Triton,
-# torch.library, and Implementation
+# torch.library, Numba, and Implementation
 _INNER = (
-    "__wrapped__", "_torchdynamo_orig_callable", "fn", "_init_fn", "_backward_fn", "function",
+    "__wrapped__", "_torchdynamo_orig_callable", "fn", "_init_fn", "_backward_fn", "py_func",
+    "function",
 )  # fmt: skip
 _REAL = r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"(0[xX][0-9a-fA-F]+|{_REAL})[uUlLfF]*"
