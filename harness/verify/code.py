@@ -72,6 +72,11 @@ class TargetCode:
     unread: set[str] = field(default_factory=set)
     """Compiled modules that it calls; torch's own are not listed."""
 
+    @property
+    def names(self) -> set[str]:
+        """The names of its functions, and those that they use."""
+        return {name for own in self.functions for name in (own.__name__, *own.__code__.co_names)}
+
     def add_source(self, source: str) -> None:
         """Add the constants of a source in C, C++, CUDA or TorchScript."""
         for first, sign, second in _TOKEN.findall(_COMMENT.sub("", source)):

@@ -46,11 +46,11 @@ WRONG = {
     # copies, states and dtypes
     "WithoutEpsInPickle": "has another eps where it is pickled",
     "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
-    "CopiedAsItself": "is of another class than a subclass of it",
+    "CopiedAsItself": "copies a module of a subclass as one of its own class",
     "CopiesWhatIsAssigned": "copies a weight that is loaded with assign=True",
     "ReadsTheUnpruned": "where its parameters are pruned by torch.nn.utils.prune",
     "RoundsItsEpsInPickles": "has another eps where it is pickled",
-    "EqualByEps": "equals another one, so that module.modules() skips one",
+    "EqualByEps": "equals another module, so that modules() of a model skips one",
     "AxesOfTheLastCall": "where its forward is called, and the module before on an x of more axes",
     "DefaultEpsInScripts": "where it is compiled by torch.jit.script",
     "CopyIsNotTied": "no longer shares its weight",

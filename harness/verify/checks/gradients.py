@@ -68,7 +68,8 @@ _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
 _UNUSUAL_EPS = 0.5  # so large that gradients show it
 _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
 _MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
-_MOST_S, _LARGEST_RING = 1.0, 20_000  # for them; and slots, where the source has the number
+_MOST_S = 1.0  # for them
+_LARGEST_RING = 20_000  # slots: a number in the source below this may be that of a ring
 # the gradients that are derived once more, and what a sentence says of them
 _ASKED = {
     "all": "",
@@ -197,7 +198,7 @@ def is_unchanged_by_many_forwards(call: Call) -> str | None:
     expected, graph = copies_of(call.gradients()), call.graph()
     other, began = call.seeded(1), perf_counter()
     numbers = [own for own in code_of(call.target).integers if own < _LARGEST_RING]
-    most, made = max(_MANY_FORWARDS, *numbers, 0) + 1, 0
+    most, made = max([_MANY_FORWARDS, *numbers]) + 1, 0
     while made < most and perf_counter() - began < _MOST_S * most / _MANY_FORWARDS:
         other.graph()
         made += 1

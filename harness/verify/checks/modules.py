@@ -105,7 +105,7 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
     made.module.__class__ = kind = type("Subclass", (type(made.module),), {})
     copied = copy.deepcopy(made.module)
     if type(copied) is not kind:
-        raise ContractViolationError("is of another class than a subclass of it")
+        raise ContractViolationError("copies a module of a subclass as one of its own class")
     made.write(made.another().call)
     return replace(made, module=copied)
 
@@ -146,8 +146,7 @@ def is_right_where_forward_is_called(made: Made) -> Made:
 @_way("it is compiled by torch.jit.script", is_called=False)
 def is_right_where_it_is_scripted(made: Made) -> Made:
     """A branch for TorchScript is right; it raises for most Python code."""
-    names = {name for own in code_of(made.call.target).functions for name in own.__code__.co_names}
-    if "is_scripting" in names:
+    if "is_scripting" in code_of(made.call.target).names:
         with suppress(Exception), catch_warnings():
             simplefilter("ignore")  # torch.jit is deprecated
             return replace(made, module=torch.jit.script(made.module))
@@ -400,7 +399,9 @@ def is_independent_of_its_arguments(made: Made) -> Made:
 def is_independent_of_other_modules(made: Made) -> Made:
     """Two modules have parameters of their own, and a model with both has two."""
     if made.another().module == made.module:
-        raise ContractViolationError("equals another one, so that module.modules() skips one")
+        raise ContractViolationError(
+            "equals another module, so that modules() of a model skips one"
+        )
     return made
 
 

@@ -42,7 +42,7 @@ _FORWARD_LIMIT = 1e-2  # of its norm: float32 is within 1e-5 here, a missing ter
 @check(None)
 def is_correct_where_it_is_compiled(call: Call) -> str | None:
     """A branch for torch.compile is right; traced by it, and run by PyTorch's own operators."""
-    if not _names(call) & _COMPILING:
+    if not code_of(call.target).names & _COMPILING:
         return None
     traced = torch.compile(call.target.function, backend="eager")
     inside = replace(call, target=replace(call.target, function=traced))
@@ -57,7 +57,7 @@ def is_correct_where_it_is_compiled(call: Call) -> str | None:
 @check(Direction.FORWARD)
 def is_correct_where_it_is_traced(call: Call) -> str | None:
     """The same of a branch for torch.jit.trace."""
-    if not _names(call) & _TRACING:
+    if not code_of(call.target).names & _TRACING:
         return None
     x = call.inputs.x
     with suppress(ImplementationError), torch.no_grad(), catch_warnings():
@@ -71,7 +71,7 @@ def is_correct_where_it_is_traced(call: Call) -> str | None:
 @check(Direction.FORWARD)
 def is_correct_under_vmap(call: Call) -> str | None:
     """Under torch.vmap over x, its parameters or both, y is that of each part, or it raises."""
-    if not _names(call) & {"vmap", "register_vmap"}:
+    if not code_of(call.target).names & {"vmap", "register_vmap"}:
         return None
     parts = [call.seeded(number) for number in range(_PARTS)]
     given, parameters = tuple(call.given), tuple(call.parameters)
@@ -98,7 +98,7 @@ def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
 @check(Direction.BACKWARD, SMALL, TWO_AXES)
 def forward_derivative_is_correct(call: Call) -> str | None:
     """The derivative in forward mode, of torch.func.jvp, is right, or raises."""
-    given = next(with_right_gradients(call), None) if "jvp" in _names(call) else None
+    given = next(with_right_gradients(call), None) if "jvp" in code_of(call.target).names else None
     if given is None:
         return None
     exact = replace(given.at([own.double() for own in given.inputs.tensors]), target=EXACT)
@@ -155,9 +155,3 @@ def is_correct_for_batched_gradients(call: Call) -> str | None:
             if name := part.differs(part.gradients(), Outputs(y=graph.y.detach(), **own)):
                 return f"gives another {name} with is_grads_batched=True"
     return None
-
-
-def _names(call: Call) -> set[str]:
-    """Return the names of the target's functions, and those that they use."""
-    functions = code_of(call.target).functions
-    return {name for own in functions for name in (own.__name__, *own.__code__.co_names)}
