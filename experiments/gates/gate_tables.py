@@ -5,37 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
+from subjects import SUBJECT
 
 __all__ = ["report"]
 
 FAILING = {"slower", "regressed"}
-# what rows stored before the kinds were renamed call them
-_FORMER_KINDS = {"broke": "regressed", "inconclusive": "inconclusive"}
 
 
 def report(rows: pd.DataFrame) -> str:
     """Return all tables as Markdown."""
-    rows = rows.rename(columns={"guest": "implementation"})  # its former name
-    rows = rows.assign(
-        kind=rows["kind"].replace(_FORMER_KINDS), direction=rows["case"].str.split("/").str[1]
-    )
-    parts = [part for gate, some in rows.groupby("gate", sort=False) for part in _parts(gate, some)]
-    return "\n\n".join(parts) + "\n"
+    rows = rows.assign(direction=rows["case"].str.split("/").str[1])
+    return "\n\n".join(_parts(rows)) + "\n"
 
 
-def _parts(gate: object, rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the paragraphs about one gate."""
+def _parts(rows: pd.DataFrame) -> Iterator[str]:
     first, last = rows.iloc[0], rows.iloc[-1]
     yield (
-        f"**`{gate}`**: {rows['run'].nunique()} runs, {first.started[:16]} to {last.started[:16]} "
-        f"UTC; {first.cpu}, {first.cores} cores; commit {first.commit[:12]}"
+        f"{rows['run'].nunique()} runs, {first.started[:16]} to {last.started[:16]} UTC; "
+        f"{first.cpu}, {first.cores} cores; commit {first.commit[:12]}"
         f"{' with changes' if first.commit.endswith('+') else ''}."
     )
     yield "Nothing planted, every failure is false:"
     yield _table(_unchanged(rows[rows["planted"] == "nothing"]))
     planted = rows[rows["planted"] != "nothing"]
     if len(planted):
-        yield "Planted in one implementation of three:"
+        yield f"Planted in {SUBJECT}:"
         yield _table(_found(planted))
 
 
@@ -58,16 +52,15 @@ def _unchanged(rows: pd.DataFrame) -> list[dict[str, str]]:
 
 def _found(rows: pd.DataFrame) -> list[dict[str, str]]:
     lines = []
-    for (planted, implementation, condition, direction), some in rows.groupby(
-        ["planted", "implementation", "condition", "direction"], sort=False
+    for (planted, condition, direction), some in rows.groupby(
+        ["planted", "condition", "direction"], sort=False
     ):
-        is_planted = some["case"].str.contains(f":{implementation}/", regex=False)
+        is_planted = some["case"].str.contains(f":{SUBJECT}/", regex=False)
         inside, outside = some[is_planted], some[~is_planted]
         found = inside["kind"].isin(FAILING)
         ratios = inside["ratio"].dropna()
         lines.append({
             "planted": planted,
-            "in": implementation,
             "machine": condition,
             "direction": direction,
             "found": f"{found.sum()} of {len(inside)}",

@@ -1,7 +1,7 @@
-"""The implementations of the gate experiment: three LayerNorms, and the changes planted in them.
+"""The implementations of the gate experiment: four LayerNorms, and the changes planted in one.
 
 A copy of this file is committed to a repository of its own. One line of the copy says what is
-planted and where, so that base and head differ as in a pull request.
+planted, so that base and head differ as in a pull request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch.autograd import Function
 
 import implementations
 
-PLANTED, SUBJECT = "nothing", "two_pass"
+PLANTED = "nothing"
+SUBJECT = "two_pass"
 # The nodes of a backward see about two thirds of its time; the rest is autograd's own. Measured: a
 # wait of 3 % of what they see made the whole 1.8 to 2.4 % slower.
 UNSEEN = 1.5
@@ -30,7 +31,7 @@ def native(
     eps: float = 1e-5,
 ) -> Tensor:
     """PyTorch's own."""
-    return _timed("native", implementations.native, x, normalized_shape, weight, bias, eps)
+    return implementations.native(x, normalized_shape, weight, bias, eps)
 
 
 def one_pass(
@@ -52,7 +53,18 @@ def two_pass(
     eps: float = 1e-5,
 ) -> Tensor:
     """Mean first, then the mean of squared deviations."""
-    return _timed("two_pass", _two_pass, x, normalized_shape, weight, bias, eps)
+    return _timed(_two_pass, x, normalized_shape, weight, bias, eps)
+
+
+def welford_chunked(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Welford's update, of chunks."""
+    return implementations.welford_chunked(x, normalized_shape, weight, bias, eps)
 
 
 class _Began(Function):
@@ -73,29 +85,29 @@ class _Ended(Function):
     """The beginning of a call, where its backward ends: waits there, if that is planted."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, implementation: str, times: list[int]) -> Tensor:
-        ctx.implementation, ctx.times = implementation, times
+    def forward(ctx: Any, x: Tensor, times: list[int]) -> Tensor:
+        ctx.times = times
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, dx: Tensor) -> tuple[Tensor, None, None]:
-        _take_longer(ctx.implementation, ctx.times.pop(), UNSEEN)
-        return dx, None, None
+    def backward(ctx: Any, dx: Tensor) -> tuple[Tensor, None]:
+        _take_longer(ctx.times.pop(), UNSEEN)
+        return dx, None
 
 
-def _timed(implementation: str, function: Callable[..., Tensor], x: Tensor, *rest: Any) -> Tensor:
+def _timed(function: Callable[..., Tensor], x: Tensor, *rest: Any) -> Tensor:
     """Call a function, whose forward and backward take longer if that is planted."""
     began, times = perf_counter_ns(), list[int]()
     is_recorded = torch.is_grad_enabled() and x.requires_grad
-    y = function(_Ended.apply(x, implementation, times) if is_recorded else x, *rest)
-    _take_longer(implementation, began)
+    y = function(_Ended.apply(x, times) if is_recorded else x, *rest)
+    _take_longer(began)
     return _Began.apply(y, times) if is_recorded else y
 
 
-def _take_longer(implementation: str, began: int, unseen: float = 1.0) -> None:
+def _take_longer(began: int, unseen: float = 1.0) -> None:
     """Wait for a share of what the call took so far, if that is planted; read the clock anyway."""
     took = perf_counter_ns() - began
-    if implementation == SUBJECT and PLANTED.endswith("slower"):
+    if PLANTED.endswith("slower"):
         end = began + took * (1 + unseen * float(PLANTED.split()[0]))
         while perf_counter_ns() < end:
             pass

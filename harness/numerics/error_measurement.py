@@ -5,8 +5,11 @@ near zero a perfect kernel has an unbounded error in ulp of the element itself.
 
     y        s = max(abs(y), abs(weight) rho, abs(bias))
     dx       s = max(abs(dx), rstd rms(dy weight))
-    dweight  s = max(abs(dweight), norm of the summands dy xhat)
-    dbias    s = max(abs(dbias), norm of the summands dy)
+    dweight  s = max(abs(dweight), norm of dy max(abs(xhat), rho))
+    dbias    s = max(abs(dbias), norm of dy)
+
+xhat is the normalised x, rho = sqrt(variance/(variance + eps)) its standard deviation in the row,
+and the norms are those of the columns.
 
 Every comparison is written so that NaN fails it.
 """
@@ -161,7 +164,8 @@ def compared(
             if total is not None:
                 totals[name] = dd.add(totals[name], total)
         if scaled:
-            for name, terms in (("dweight", dy * exact.normalised[0]), ("dbias", dy)):
+            xhat = torch.maximum(exact.normalised[0].abs(), _rho(exact, case.eps))
+            for name, terms in (("dweight", dy * xhat), ("dbias", dy)):
                 squares[name] = squares[name] + terms.square().sum(0, keepdim=True)
         if "dx" in only and dx is not None and exact.dx is not None:
             computed = wide_rows(dx, case, exact.start, exact.stop)
@@ -180,9 +184,13 @@ def compared(
             yield Compared(name, tensor.dtype, computed, totals[name], bound, scale, None)
 
 
+def _rho(exact: ExactRows, eps: float) -> Tensor:
+    return torch.sqrt(exact.variance / (exact.variance + eps))
+
+
 def _scale_of_y(exact: ExactRows, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    rho = torch.sqrt(exact.variance / (exact.variance + eps))
-    return torch.maximum(exact.y[0].abs(), torch.maximum(weight.abs() * rho, bias.abs()))
+    least = torch.maximum(weight.abs() * _rho(exact, eps), bias.abs())
+    return torch.maximum(exact.y[0].abs(), least)
 
 
 def _scale_of_dx(exact: ExactRows, dx: Pair, weight: Tensor, dy: Tensor) -> Tensor:

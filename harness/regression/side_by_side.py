@@ -124,6 +124,8 @@ class SideBySideImport(MetaPathFinder):
             where = self._checkout.repository
             raise implementations.TargetError(f"module {top!r} is not in the repository {where}")
         moved = f"{self.package}.{name}"
+        if moved in sys.modules:  # to import it again would look at every module of the process
+            return sys.modules[moved]
         with self._importing(name):
             try:
                 return importlib.import_module(moved)

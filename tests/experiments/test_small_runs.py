@@ -17,13 +17,8 @@ from history.detection import CONDITIONS, EFFECTS, IN_USE, RUNS, simulate
 
 from harness.store import write
 
+IMPLEMENTATIONS = ("native", "one_pass", "two_pass", "welford_chunked")
 GATES = Path(__file__).parents[2] / "experiments" / "gates"
-SWEEP = """
-[[grids]]
-implementations = ["subjects.py:native", "subjects.py:two_pass"]
-shapes = ["8x64"]
-measure = ["errors", "memory"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +34,7 @@ def gates() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def repository(gates: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    sweep = tmp_path_factory.mktemp("sweep") / "two.toml"
-    sweep.write_text(SWEEP)
+    sweep = ("--shape", "8x64", "--measure", "errors", "--measure", "memory")
     return gates.Repository(tmp_path_factory.mktemp("repository"), sweep)
 
 
@@ -58,8 +52,9 @@ def kinds(answer: dict[str, Any]) -> dict[str, str]:
 )
 def test_ab_fails_for_planted_changes_only(repository: Any, planted: str, kind: str) -> None:
     repository.plant(planted)
-    answer = repository.run("ab")
-    assert kinds(answer) == {"subjects.py:native": "unchanged", "subjects.py:two_pass": kind}
+    answer = repository.run()
+    unchanged = {f"subjects.py:{name}": "unchanged" for name in IMPLEMENTATIONS}
+    assert kinds(answer) == unchanged | {"subjects.py:two_pass": kind}
     assert answer["failed"] is (kind == "regressed")
 
 

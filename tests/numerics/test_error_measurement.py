@@ -126,6 +126,16 @@ def test_an_error_counts_in_ulp_of_the_row_but_raw_in_ulp_of_the_element(
     assert (found.scaled_max_ulp, found.raw_max_ulp) == (scaled_ulp, raw_ulp)
 
 
+def test_an_error_of_dweight_counts_in_ulp_of_the_row_where_the_normalised_x_is_zero() -> None:
+    case, inputs, outputs = comb(x=torch.tensor([[0.0, 0.0, 3.0, -3.0]]), dy=torch.ones(1, 4))
+    assert outputs.dx is not None
+    assert outputs.dbias is not None
+    dweight = torch.tensor([3 * 2.0**-23, 0.0, 2**0.5, -(2**0.5)])
+    outputs = replace(outputs, dx=outputs.dx[:1], dweight=dweight, dbias=outputs.dbias / 2)
+    errors = by_output(replace(case, shape=(1, 4)), inputs, replace(outputs, y=dweight[None]))
+    assert (errors["dweight"].scaled_max_ulp, errors["dbias"].scaled_max_ulp) == (3, 0)
+
+
 @every_dtype
 @every_output
 @pytest.mark.parametrize("bad", [nan, inf, -inf])
