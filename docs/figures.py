@@ -232,8 +232,8 @@ def gate_rows() -> str:
             machine,
             direction,
             failed,
-            found["0.03 slower"],
-            found["0.10 slower"],
+            found.get("0.03 slower", ""),
+            found.get("0.10 slower", ""),
             others,
         ))
     return _table(lines)

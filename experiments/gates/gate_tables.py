@@ -10,11 +10,16 @@ from subjects import SUBJECT
 __all__ = ["report"]
 
 FAILING = {"slower", "regressed"}
+ERRORS = "forward, errors only"
+"""The direction of cases that the preset does not time."""
 
 
 def report(rows: pd.DataFrame) -> str:
     """Return all tables as Markdown."""
-    rows = rows.assign(direction=rows["case"].str.split("/").str[1])
+    timed = rows["case"].isin(rows.loc[rows["ratio"].notna(), "case"])
+    directions = rows["case"].str.split("/").str[1]
+    rows = rows.assign(direction=directions.where(timed, ERRORS))
+    rows = rows[timed | ~rows["planted"].str.endswith("slower")]
     return "\n\n".join(_parts(rows)) + "\n"
 
 

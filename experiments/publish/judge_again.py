@@ -1,17 +1,17 @@
-"""Judge the wrong and inaccurate cases of results files again, after a change of the judging.
+"""Judge the cases of results files again, after a change of the judging or of a scale of errors.
 
     python experiments/publish/judge_again.py results/published/cpu.parquet ...
 
-Each of these cases is run once; nothing is timed. If its errors equal the stored ones, up to the
-digits in which exact references of two machines differ, the record gets the status, reason and
-error bounds of the judging as it is now, and keeps its times and memory. Otherwise the record stays
-as it is, and its case is printed. The command of the file's last run names this script.
+Each case is run once; nothing is timed. If its absolute errors equal the stored ones, up to the
+digits in which exact references of two machines differ, the record gets the status, reason, errors
+and error bounds as they are now, and keeps its times and memory. Otherwise the record stays as it
+is, and its case is printed. The command of the file's last run names this script.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import astuple, replace
+from dataclasses import replace
 from math import isclose
 from pathlib import Path
 
@@ -31,18 +31,18 @@ _SAME = 1e-8
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 def main(paths: tuple[Path, ...]) -> None:
-    """Judge the wrong and inaccurate cases in PATHS again, and store their statuses."""
+    """Judge the cases in PATHS again, and store their statuses and errors."""
     for path in paths:
         results = read(path)
         counts: Counter[str] = Counter()
         records = []
         for record in results.records:
-            again = judged_again(record) if record.status.is_incorrect else record
+            again = judged_again(record) if record.errors else record
             if again is None:
                 click.echo(
                     f"{record.case.id}: other errors than those that are stored; not changed"
                 )
-            elif again is not record:
+            elif again != record:
                 counts[f"{record.status} to {again.status}"] += 1
             records.append(again or record)
         click.echo(f"{path}: {dict(counts)}")
@@ -67,10 +67,13 @@ def judged_again(record: Record) -> Record | None:
 
 
 def are_equal(new: OutputErrors, old: OutputErrors) -> bool:
-    """Whether two errors agree, whatever their bounds are."""
-    new = replace(new, bound_ratio=old.bound_ratio, vacuous_elements=old.vacuous_elements)
-    figures = zip(astuple(new), astuple(old), strict=True)
-    return all(one == other or isclose(one, other, rel_tol=_SAME) for one, other in figures)
+    """Whether two errors agree, whatever their bounds and scales are."""
+    figures = ((own.max_abs, own.raw_max_ulp, own.normwise_ratio) for own in (new, old))
+    is_same = (new.elements, new.unexpected_nonfinite) == (old.elements, old.unexpected_nonfinite)
+    return is_same and all(
+        one == other or isclose(one, other, rel_tol=_SAME)
+        for one, other in zip(*figures, strict=True)
+    )
 
 
 if __name__ == "__main__":

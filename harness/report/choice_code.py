@@ -27,8 +27,8 @@ _TABLE = """dispatch = Dispatch(
 {entries}
     }},
     default={default},  # for what was not measured
-)
-LayerNorm = partial(DropIn, implementation=dispatch)
+)"""
+_MODULE = """LayerNorm = partial(DropIn, implementation={implementation})
 # norm = LayerNorm(sizes), made like torch.nn.LayerNorm"""
 
 
@@ -61,8 +61,11 @@ def python_lines(
         elif inaccurate := inaccuracy_text(best, of_scenario[scenario]):
             yield _comment(f"{best.label} for {scenario.text} is {inaccurate}")
     yield "from functools import partial\n"
-    yield "from layernorm_bench import Dispatch, LayerNorm as DropIn, find\n"
-    if any(mode is Mode.COMPILED for _, mode in picks.values()):
+    first, *others = dict.fromkeys(picks.values())
+    is_compiled = any(mode is Mode.COMPILED for _, mode in (first, *others))
+    names = "Dispatch, " * bool(others) + "LayerNorm as DropIn" + ", find" * is_compiled
+    yield f"from layernorm_bench import {names}\n"
+    if is_compiled:
         yield _COMPILED
     entries: dict[tuple[Any, ...], CandidateName] = {}
     # where two scenarios have one key, that with the usual settings has precedence, and a training
@@ -79,12 +82,10 @@ def python_lines(
                 f"left out, since the table cannot tell it from another scenario: "
                 f"{label_of(name)} for {scenario.text}"
             )
-    is_one = len(set(picks.values())) == 1
-    lines = (
-        [] if is_one else [f"        {key!r}: {_code(entries[key])}," for key in sorted(entries)]
-    )
-    default = next(iter(picks.values())) if is_one else NATIVE
-    yield _TABLE.format(entries="\n".join(lines), default=_code(default))
+    if others:
+        lines = (f"        {key!r}: {_code(entries[key])}," for key in sorted(entries))
+        yield _TABLE.format(entries="\n".join(lines), default=_code(NATIVE))
+    yield _MODULE.format(implementation="dispatch" if others else _code(first))
 
 
 def _code(name: CandidateName) -> str:

@@ -725,15 +725,22 @@ class StaysInItsDtype(Norm):
         return self
 
 
-class FrozenByItsDtype(Norm):
-    """Makes new parameters in .to(), and forgets that the old ones were trained."""
+class ReplacedByItsDtype(Norm):
+    """Makes new parameters in .to(), of which no optimizer knows."""
 
     def _apply(self, change: Any, *arguments: Any, **named: Any) -> Any:
         for name, parameter in self._parameters.items():
             if parameter is not None:
                 new = change(parameter.detach())
-                self._parameters[name] = nn.Parameter(new, requires_grad=False)
+                self._parameters[name] = nn.Parameter(new)
         return self
+
+
+class FrozenByItsDtype(Norm):
+    """Forgets in .to() that its parameters are trained."""
+
+    def _apply(self, *arguments: Any, **named: Any) -> Any:
+        return super()._apply(*arguments, **named).requires_grad_(False)
 
 
 # --- right ones ----------------------------------------------------------------------------------

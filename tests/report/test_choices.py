@@ -35,6 +35,7 @@ from harness.report import (
     terminal_lines,
 )
 from harness.selection import Accuracy, Choices, Requirements
+from implementations import Dispatch
 
 GOLDEN = Path(__file__).parent / "golden"
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
@@ -179,9 +180,11 @@ def run_code(code: str) -> dict[str, Any]:
 
 
 def name_for(scope: dict[str, Any], *shape: int, gradient: bool = False) -> str:
-    """Return the implementation that the printed table has for a call."""
-    name: str = scope["dispatch"].choose(torch.zeros(*shape), shape[-1:], gradient=gradient).name
-    return name
+    """Return the implementation that the printed module has for a call."""
+    found = scope["LayerNorm"].keywords["implementation"]
+    if isinstance(found, Dispatch):
+        found = found.choose(torch.zeros(*shape), shape[-1:], gradient=gradient)
+    return found if isinstance(found, str) else str(found.name)
 
 
 TWO_PASS, COMPILED = ran("two_pass", 0.5), ran("one_pass", 0.5, mode=Mode.COMPILED)

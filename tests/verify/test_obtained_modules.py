@@ -72,6 +72,7 @@ WRONG = {
     "ScaleOutsideState": "gives a wrong dweight in every mode",
     "OneForAll": "where another module of its class was changed",
     "StaysInItsDtype": "keeps a weight of torch.float32 after .to(torch.float64)",
+    "ReplacedByItsDtype": "replaces its weight in .to(torch.float64)",
     "FrozenByItsDtype": "freezes weight in every mode where it had another dtype before",
     # what its parameters are
     "PlainTensors": "does not register weight: no optimizer trains it",

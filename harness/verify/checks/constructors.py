@@ -90,7 +90,7 @@ def _without(call: Call, what: str) -> str | None:
         guarded(built.to, usual.inputs.x)()
         made.write(given)
         made.freeze(is_frozen=False)
-        fault = made.fault(*MODES)
+        fault = made.fault(*reversed(EVALUATION), TRAINING)  # the first call may keep its tensors
         with suppress(ImplementationError):  # it cannot be copied, which the check of copies says
             copied = guarded(copy.deepcopy, built)()
             assert isinstance(copied, nn.Module)

@@ -140,19 +140,20 @@ def detects_in_place_changes(call: Call) -> str | None:
 
     Autograd raises for tensors that were given to save_for_backward.
     """
-    expected = copies_of(call.gradients())
-    for changed in (*call.given, "y"):
-        graph = call.graph()
-        y = graph.y.detach().clone()
-        with torch.no_grad():
-            ({"y": graph.y} | graph.leaves)[changed].mul_(-3).add_(1)
-        try:
-            outputs = replace(graph.gradients(), y=y)
-        except ImplementationError:
-            continue
-        if output := call.differs(expected, outputs):
-            changes = f"if {changed} is changed in place before the backward"
-            return f"gives a wrong {output}, without an error, {changes}"
+    for own in call.each_affine():
+        expected = copies_of(own.gradients())
+        for changed in (*own.given, "y"):
+            graph = own.graph()
+            y = graph.y.detach().clone()
+            with torch.no_grad():
+                ({"y": graph.y} | graph.leaves)[changed].mul_(-3).add_(1)
+            try:
+                outputs = replace(graph.gradients(), y=y)
+            except ImplementationError:
+                continue
+            if output := own.differs(expected, outputs):
+                changes = f"if {changed} is changed in place before the backward"
+                return f"gives a wrong {output}, without an error, {changes}"
     return None
 
 

@@ -108,6 +108,8 @@ def _written(call: Call, lay: Layout) -> str | None:
     if call.case.direction is Direction.FORWARD:
         return None
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in call.given.items()}
+    for leaf in leaves.values():  # of an earlier backward
+        leaf.grad = torch.zeros_like(leaf)
     graph = call.graph(leaves=leaves)
     y = graph.y.detach().clone()
     graph.gradients()
@@ -116,7 +118,7 @@ def _written(call: Call, lay: Layout) -> str | None:
     if not torch.equal(graph.y.detach(), y):
         return "writes to y in the backward"
     for name, leaf in leaves.items():
-        if leaf.grad is not None:
+        if leaf.grad is None or leaf.grad.count_nonzero():
             return f"writes to {name}.grad, which is autograd's to write"
     return None
 

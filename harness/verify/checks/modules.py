@@ -183,6 +183,17 @@ def is_right_after_changes_of_data(made: Made) -> Made:
     return _changed_through_data(made)
 
 
+@_way("its parameters were changed through the tensors of its state_dict()")
+def is_right_after_changes_of_the_state(made: Made) -> Made:
+    """The same through state_dict(), as averages of a model are written."""
+    other, state = made.another(), made.module.state_dict()
+    if any(name not in state for name in made.names.values()):
+        return made
+    for role, name in made.names.items():
+        state[name].copy_(other.parameters[role].detach())
+    return replace(made, call=other.call)
+
+
 def _changed_through_data(made: Made) -> Made:
     other = made.another()
     for role, parameter in made.parameters.items():
@@ -268,6 +279,14 @@ def is_right_after_autocast(made: Made) -> Made:
         made.module.train(training)
         with torch.no_grad(), torch.autocast(x.device.type, dtype=half):
             y_of(made.module, x, made.call)
+    return made
+
+
+@_way("its first call was in torch.inference_mode", is_called=False)
+def is_right_after_inference_mode(made: Made) -> Made:
+    """A first call keeps no tensor that autograd cannot use."""
+    with suppress(ContractViolationError):
+        made.outputs(EVALUATION[-1])
     return made
 
 
@@ -431,10 +450,16 @@ def is_right_after_another_dtype(made: Made) -> Made:
     """.to(dtype) leaves nothing behind in the first dtype."""
     dtype = made.call.inputs.x.dtype
     other = torch.float32 if dtype is torch.float64 else torch.float64
+    before = made.parameters
     made.module.to(other)
     for role, parameter in made.parameters.items():
         if parameter.dtype != other:
             raise ContractViolationError(f"keeps a {role} of {parameter.dtype} after .to({other})")
+        if parameter is not before[role] and not isinstance(made.module, torch.jit.ScriptModule):
+            raise ContractViolationError(
+                f"replaces its {role} in .to({other}), so an optimizer that was made before is "
+                "left with the old one"
+            )
     wide = [tensor.to(other) for tensor in made.call.inputs.tensors]
     replace(made, call=made.call.at(wide)).after_calls()
     made.module.to(dtype)

@@ -44,6 +44,7 @@ from harness.verify.checks.contract_checks import (
     SMALL,
     check,
 )
+from harness.verify.code import code_of
 from harness.verify.scope import scope_of
 from implementations.torch_private import spin
 
@@ -65,12 +66,15 @@ __all__ = [
     "takes_shared_memory_and_subclasses",
     "takes_tensors_of_inference_mode",
     "tells_nearby_eps_apart",
+    "tells_packed_sizes_apart",
     "works_on_the_current_stream",
 ]
 
 CALLS = 100  # more than a cache of the first few results holds
 _CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers is shorter
 _MOST_S = 2.0  # a slow target gets fewer calls
+_MOST_PACKED = 1 << 21  # elements of all rows that are tried
+_BESIDE = 16  # keeps the tail and the alignment of a row
 
 _OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
 # equal if rounded to one, two and three digits, and far from each eps of a case
@@ -95,7 +99,7 @@ _SPINS = 20_000_000
 def repeated_calls_agree(call: Call) -> str | None:
     """Call 100 returns what call 1 returned, with other calls in between."""
     first = call.outputs()
-    kept = [(first.y, first.y.clone())]
+    kept = [_kept(first.y)]
     first = copies_of(first)
     began = perf_counter()
     other = call.changed(seed=call.case.seed + 1, eps=0.25)
@@ -104,7 +108,7 @@ def repeated_calls_agree(call: Call) -> str | None:
     calls = min(wanted, max(4, int(_MOST_S / (perf_counter() - began))))
     for number in range(2, calls + 1):
         again = call.outputs()
-        kept.append((again.y, again.y.clone()))
+        kept.append(_kept(again.y))
         if number in (2, calls) and call.differs(first, again):
             return f"returns another result in call {number} than in call 1, for equal arguments"
     if other.differs(expected, other.outputs()):
@@ -115,12 +119,38 @@ def repeated_calls_agree(call: Call) -> str | None:
     if not all(torch.equal(y, copy) for y, copy in kept):
         return "overwrites a y that it has returned, in a later call"
     with torch.inference_mode():
-        y = call.y()
-        copy = y.clone()
+        y, copy = _kept(call.y())
         for _ in range(calls):
             other.y()
         if not torch.equal(y, copy):
             return "overwrites a y that it has returned, in a later call in torch.inference_mode"
+    return None
+
+
+def _kept(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a view of y, since a model may keep a slice of y in place of y itself, and a copy."""
+    return y.detach(), y.clone()
+
+
+@check(Direction.FORWARD)
+def tells_packed_sizes_apart(call: Call) -> str | None:
+    """Two shapes whose sizes make one number, as ``rows << 20 | N`` in a cache, have own results.
+
+    Such a number is that of two shapes if N exceeds the factor, which is in the source.
+    """
+    numbers = {1, *code_of(call.target).integers}
+    left, hidden = _MOST_PACKED, call.case.hidden + 3  # not the N of another check
+    for factor in sorted(numbers | {1 << own for own in numbers if own < 30}):
+        if factor == 0 or (left := left - factor) < 0:
+            continue
+        earlier = [call.changed(shape=shape) for shape in ((1, hidden), (2, hidden))]
+        later, alone = (
+            call.changed(shape=(1, factor + hidden + beside)) for beside in (0, _BESIDE)
+        )
+        for own in earlier:
+            own.outputs()
+        if later.beyond(later.outputs()) and not alone.beyond(alone.outputs()):
+            return f"gives a wrong y for N = {later.case.hidden} after a call with N = {hidden}"
     return None
 
 
