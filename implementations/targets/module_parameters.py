@@ -212,5 +212,6 @@ def _known_name(own: Iterable[str], names: tuple[str, ...]) -> str | None:
 
 
 def _is_all(parameter: Tensor, value: float) -> bool:
+    """Whether every element has the value; False on the meta device, which has no values."""
     with torch.no_grad():
-        return bool((parameter == value).all())
+        return not parameter.is_meta and bool((parameter == value).all())

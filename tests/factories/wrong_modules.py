@@ -725,6 +725,14 @@ class StaysInItsDtype(Norm):
         return self
 
 
+class ForgetsItsEpsWhenCopied(Norm):
+    """A state for pickle that is the module's own."""
+
+    def __getstate__(self) -> Any:
+        self.__dict__["eps"] = 1.0
+        return self.__dict__
+
+
 class ReplacedByItsDtype(Norm):
     """Makes new parameters in .to(), of which no optimizer knows."""
 

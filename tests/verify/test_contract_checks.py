@@ -176,6 +176,25 @@ def with_size_kept(x: Tensor, shape: Any, *others: Any) -> Tensor:
     return y * (1 if x.shape[-1] == SIZES.pop(0) else 2)
 
 
+class ScratchOfBoth(torch.autograd.Function):
+    """Identity whose forward and backward use one scratch memory."""
+
+    scratch: ClassVar[list[Tensor]] = [torch.empty(0)]
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        ScratchOfBoth.scratch[0] = y.detach().clone()
+        ctx.save_for_backward(y)
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        ScratchOfBoth.scratch[0] = dy.clone()
+        _ = ctx.saved_tensors  # under a checkpoint this runs the forward
+        return ScratchOfBoth.scratch[0].clone()
+
+
+with_scratch = then(ScratchOfBoth.apply)
 KEYS: dict[int, int] = {}
 
 
@@ -294,6 +313,12 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
             layer_norm(x, shape, w, *others) + (0 if w.is_leaf else w - w.detach())
         ),
         "gives another dweight if x, weight",
+    ),
+    ("is_correct_under_checkpoint", with_scratch, "gives another dx under torch.utils.checkpoint"),
+    (
+        "draws_no_random_numbers",
+        lambda x, *others: layer_norm(x + 0 * torch.rand(1), *others),
+        "advances torch's random generator in its first call of a row length",
     ),
     ("is_unchanged_by_many_forwards", of_many_forwards, "gives another dx if "),
     ("tells_packed_sizes_apart", of_packed_sizes, "gives a wrong y for N = 4131 after a call with"),

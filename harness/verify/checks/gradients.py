@@ -12,6 +12,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import implementations
 from harness.cases.axes import AXES
@@ -47,6 +48,7 @@ __all__ = [
     "follows_parameter_updates",
     "graphs_are_independent",
     "higher_derivatives_are_correct",
+    "is_correct_under_checkpoint",
     "is_unchanged_by_many_forwards",
     "jvp",
     "retained_graph_gives_same_gradients",
@@ -226,6 +228,16 @@ def takes_copies_of_saved_tensors(call: Call) -> str | None:
 
 def _contiguous_copy(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
+
+
+@check(Direction.BACKWARD, raises_where="it is called under torch.utils.checkpoint")
+def is_correct_under_checkpoint(call: Call) -> str | None:
+    """The gradients are the same where torch.utils.checkpoint runs the forward anew."""
+    function = call.target.function
+    again = replace(call.target, function=partial(checkpoint, function, use_reentrant=False))
+    if name := call.differs(call.gradients(), replace(call, target=again).gradients()):
+        return f"gives another {name} under torch.utils.checkpoint"
+    return None
 
 
 @check(Direction.BACKWARD, SMALL, TAIL, remark=RemarkKind.Y_IS_KEPT)

@@ -110,6 +110,15 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
     return replace(made, module=copied)
 
 
+@_way("it was copied and pickled")
+def is_right_after_it_was_copied(made: Made) -> Made:
+    """Neither takes anything from the original."""
+    for copied in (copy.deepcopy, _pickled):
+        with suppress(Exception):  # the checks of copies say what raises
+            copied(made.module)
+    return made
+
+
 @_way("it is a shallow copy")
 def is_right_as_a_shallow_copy(made: Made) -> Made:
     """copy.copy, which shares the parameters."""
@@ -483,28 +492,15 @@ def is_frozen_after_another_dtype(made: Made) -> Made:
     return frozen
 
 
-@_way("it is a deep copy with frozen parameters")
-def is_frozen_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy keeps frozen parameters frozen."""
-    return _copied(made.freeze())
-
-
 @_way("it is a deep copy with a frozen weight")
 def is_frozen_in_part_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy does not freeze the bias."""
+    """copy.deepcopy keeps the weight frozen, and does not freeze the bias."""
     return _copied(made.freeze("weight"))
 
 
 def _copied(made: Made) -> Made:
     is_script = isinstance(made.module, torch.jit.ScriptModule)
     return made if is_script else replace(made, module=copy.deepcopy(made.module))
-
-
-@_way("it is pickled with frozen parameters")
-def is_frozen_when_pickled(made: Made) -> Made:
-    """The same of pickle."""
-    frozen = made.freeze()
-    return replace(frozen, module=_pickled(made.module))
 
 
 @_way("it is pickled with a frozen bias")

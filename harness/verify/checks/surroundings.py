@@ -50,6 +50,7 @@ from implementations.torch_private import spin
 
 __all__ = [
     "changed_beside_another_caller",
+    "draws_no_random_numbers",
     "is_correct_on_several_threads",
     "is_correct_with_many_axes",
     "is_safe_for_concurrent_callers",
@@ -73,6 +74,7 @@ __all__ = [
 CALLS = 100  # more than a cache of the first few results holds
 _CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers is shorter
 _MOST_S = 2.0  # a slow target gets fewer calls
+_UNUSUAL = 11  # added to N gives one that no other check has
 _MOST_PACKED = 1 << 21  # elements of all rows that are tried
 _BESIDE = 16  # keeps the tail and the alignment of a row
 
@@ -376,6 +378,17 @@ def restores_process_state(call: Call) -> str | None:
                         if after[name] != value:
                             return f"changes {name} of the process"
     return None
+
+
+@check(None)
+def draws_no_random_numbers(call: Call) -> str | None:
+    """Nor does the first call of a row length, in which a target may time its kernels."""
+    first = call.changed(shape=(*call.case.shape[:-1], call.case.hidden + _UNUSUAL))
+    before = process_state()
+    first.outputs()
+    after = process_state()
+    changed = [name for name in before if "generator" in name and after[name] != before[name]]
+    return f"advances {changed[0]} in its first call of a row length" if changed else None
 
 
 @check(Direction.FORWARD)

@@ -75,7 +75,7 @@ def is_correct_under_vmap(call: Call) -> str | None:
         return None
     parts = [call.seeded(number) for number in range(_PARTS)]
     given, parameters = tuple(call.given), tuple(call.parameters)
-    for names, axis in ((("x",), 0), (("x",), -1), (parameters, 0), (given, 0)):
+    for names, axis in ((("x",), 0), (("x",), -1), (parameters, 0), (parameters, -1), (given, 0)):
         stacked = [torch.stack([part.given[name] for part in parts], axis) for name in names]
         y_of = partial(_y_of, call, names)
         with suppress(ImplementationError), torch.no_grad(), catch_warnings():
@@ -98,11 +98,11 @@ def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
 @check(Direction.BACKWARD, SMALL, TWO_AXES)
 def forward_derivative_is_correct(call: Call) -> str | None:
     """The derivative in forward mode, of torch.func.jvp, is right, or raises."""
-    given = next(with_right_gradients(call), None) if "jvp" in code_of(call.target).names else None
+    given = next(with_right_gradients(call), None)
     if given is None:
         return None
     exact = replace(given.at([own.double() for own in given.inputs.tensors]), target=EXACT)
-    for names in (("x",), tuple(given.given)):
+    for names in dict.fromkeys((tuple(given.given), *((name,) for name in given.given))):
         directions = [given.seeded(1).given[name] for name in names]
         with suppress(ImplementationError):
             found = guarded(_along, given, names, directions)()

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from implementations import CallOptions, UnsupportedError, adopt
 from implementations.targets import ModuleFunction
+from implementations.targets.module_parameters import parameter_names
 
 WIDTH = 32
 
@@ -203,3 +204,8 @@ def test_weight_and_bias_are_recognised_by_name_or_initial_value(module: Named) 
     x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0))
     y = adopt(module, "target").function(x, (WIDTH,), weight, bias)  # type: ignore[call-arg]
     torch.testing.assert_close(y, layer_norm(x, weight, bias))
+
+
+def test_parameters_without_values_are_recognised_by_name_alone() -> None:
+    unknown = Named(("gain", None), gain=1.0, other=1.0).to("meta")
+    assert parameter_names(unknown, (WIDTH,)).bias is None
