@@ -74,7 +74,7 @@ __all__ = [
 CALLS = 100  # more than a cache of the first few results holds
 _CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers is shorter
 _MOST_S = 2.0  # a slow target gets fewer calls
-_UNUSUAL = 11  # added to N gives one that no other check has
+_UNUSUAL = 331  # added to N gives one that was not called before
 _MOST_PACKED = 1 << 21  # elements of all rows that are tried
 _BESIDE = 16  # keeps the tail and the alignment of a row
 
