@@ -112,10 +112,10 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
 
 @_way("it was copied and pickled")
 def is_right_after_it_was_copied(made: Made) -> Made:
-    """Neither takes anything from the original."""
-    for copied in (copy.deepcopy, _pickled):
+    """A copy takes nothing from its original."""
+    for make_copy in (copy.deepcopy, _pickled):
         with suppress(Exception):  # the checks of copies say what raises
-            copied(made.module)
+            make_copy(made.module)
     return made
 
 
@@ -492,15 +492,28 @@ def is_frozen_after_another_dtype(made: Made) -> Made:
     return frozen
 
 
+@_way("it is a deep copy with frozen parameters")
+def is_frozen_as_a_deep_copy(made: Made) -> Made:
+    """copy.deepcopy keeps frozen parameters frozen."""
+    return _copied(made.freeze())
+
+
 @_way("it is a deep copy with a frozen weight")
 def is_frozen_in_part_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy keeps the weight frozen, and does not freeze the bias."""
+    """copy.deepcopy does not freeze the bias."""
     return _copied(made.freeze("weight"))
 
 
 def _copied(made: Made) -> Made:
     is_script = isinstance(made.module, torch.jit.ScriptModule)
     return made if is_script else replace(made, module=copy.deepcopy(made.module))
+
+
+@_way("it is pickled with frozen parameters")
+def is_frozen_when_pickled(made: Made) -> Made:
+    """The same of pickle."""
+    frozen = made.freeze()
+    return replace(frozen, module=_pickled(made.module))
 
 
 @_way("it is pickled with a frozen bias")

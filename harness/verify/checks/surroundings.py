@@ -382,7 +382,7 @@ def restores_process_state(call: Call) -> str | None:
 
 @check(None)
 def draws_no_random_numbers(call: Call) -> str | None:
-    """Nor does the first call of a row length, in which a target may time its kernels."""
+    """Not even in the first call of a row length, where a target may time its kernels."""
     first = call.changed(shape=(*call.case.shape[:-1], call.case.hidden + _UNUSUAL))
     before = process_state()
     first.outputs()
