@@ -71,12 +71,7 @@ class Call:
         """
         if direction is None:
             direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
-        affines = scope_of(target).taken("affine", backward=True)
-        if direction is Direction.FORWARD or not affines:
-            case = fitted(target, case, direction=direction)
-        else:
-            affine = case.affine if case.affine in affines else affines[0]
-            case = fitted(target, case, direction=direction, affine=affine)
+        case = fitted(target, case, direction=direction)
         return cls(target, case, make_inputs(case))
 
     def changed(self, **axes: Any) -> Call:
@@ -88,10 +83,9 @@ class Call:
         """Return the call with the inputs of a later seed."""
         return self.changed(seed=self.case.seed + further)
 
-    def on(self, **tensors: Tensor | None) -> Call:
+    def on(self, **tensors: Any) -> Call:
         """Return the call with other inputs."""
-        inputs: Any = {**{name: getattr(self.inputs, name) for name in (*INPUTS, "dy")}, **tensors}
-        return replace(self, inputs=Inputs(**inputs))
+        return replace(self, inputs=replace(self.inputs, **tensors))
 
     def at(self, tensors: Sequence[Tensor]) -> Call:
         """Return the call with other inputs, in the order of ``inputs.tensors``."""
@@ -144,9 +138,7 @@ class Call:
 
     def y(self) -> Tensor:
         """Return y of a call in the modes that are set now; raises as :meth:`outputs`."""
-        x, weight, bias = self.inputs.x, self.inputs.weight, self.inputs.bias
-        arguments = (x, self.case.normalized_shape, weight, bias, self.case.eps)
-        return checked("y", guarded(self.target.function, *arguments)(), x)
+        return checked("y", guarded(self.y_of, self.inputs.x)(), self.inputs.x)
 
     def y_of(self, x: Tensor) -> Tensor:
         """Return y of another x, which may be one of torch.func; raises what the target raises."""
@@ -155,9 +147,9 @@ class Call:
 
     def is_refused(self, normalized_shape: Sequence[int], **tensors: Tensor | None) -> bool:
         """Whether the target raises for these arguments in place of its own."""
-        given = {"weight": self.inputs.weight, "bias": self.inputs.bias} | tensors
-        arguments = (self.inputs.x, normalized_shape, given["weight"], given["bias"])
-        return refuses(self.target.function, *arguments, self.case.eps)
+        given = self.on(**tensors).inputs
+        arguments = (given.x, normalized_shape, given.weight, given.bias, self.case.eps)
+        return refuses(self.target.function, *arguments)
 
     def graph(
         self, names: Collection[str] = INPUTS, leaves: dict[str, Tensor] | None = None
@@ -173,9 +165,8 @@ class Call:
             ContractViolationError: y is not a tensor like x, or has no gradient.
         """
         leaves = self.leaves(names) if leaves is None else leaves
-        given = dict.fromkeys(INPUTS) | leaves
         with torch.enable_grad():
-            y = self.on(**given).y()
+            y = self.on(**leaves).y()
         if not y.requires_grad:
             recorded = " and ".join(name for name, leaf in leaves.items() if leaf.requires_grad)
             raise ContractViolationError(
@@ -234,25 +225,15 @@ class Graph:
     """x, and weight and bias unless they are None, as passed to the implementation."""
     dy: Tensor
 
-    def gradients(self, *, keep: bool = False, create_graph: bool = False) -> Outputs:
-        """Return y and the gradients.
-
-        Args:
-            keep: retain the graph for a second backward.
-            create_graph: record the backward, so that the gradients have gradients.
+    def gradients(self, **modes: bool) -> Outputs:
+        """Return y and the gradients, in modes of ``torch.autograd.grad``.
 
         Raises:
             ImplementationError: the implementation raised.
             ContractViolationError: a gradient is missing, or is not a tensor like its input.
         """
         leaves = {name: leaf for name, leaf in self.leaves.items() if leaf.requires_grad}
-        returned = gradients_of(
-            self.y,
-            tuple(leaves.values()),
-            self.dy,
-            retain_graph=keep or create_graph,
-            create_graph=create_graph,
-        )
+        returned = gradients_of(self.y, tuple(leaves.values()), self.dy, **modes)
         gradients = {
             f"d{name}": checked(f"d{name}", gradient, leaf).detach()
             for (name, leaf), gradient in zip(leaves.items(), returned, strict=True)
@@ -268,10 +249,6 @@ class Graph:
         }
         return Outputs(y=self.y.detach(), **stored)
 
-    def run_backward(self) -> None:
-        """Run ``y.backward(dy)``."""
-        guarded(self.y.backward, self.dy)()
-
 
 def gradients_of(
     y: Tensor, leaves: Sequence[Tensor], dy: Tensor, **modes: bool
@@ -281,8 +258,8 @@ def gradients_of(
     Raises:
         ImplementationError: the implementation raised.
     """
-    modes = {"allow_unused": True} | modes
-    returned = guarded(partial(torch.autograd.grad, y, tuple(leaves), dy, **modes))()
+    call = partial(torch.autograd.grad, y, tuple(leaves), dy, allow_unused=True, **modes)
+    returned = guarded(call)()
     assert isinstance(returned, tuple)  # the type that autograd.grad returns
     return returned
 

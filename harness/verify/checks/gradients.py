@@ -89,14 +89,14 @@ def retained_graph_gives_same_gradients(call: Call) -> str | None:
     """With retain_graph=True, each further backward gives the gradients of its dy."""
     dy = copy_in_layout(call.dy)
     graph = replace(call.graph(), dy=dy)
-    returned = graph.gradients(keep=True)
+    returned = graph.gradients(retain_graph=True)
     first = copies_of(returned)
     for name in GRADIENTS:
         gradient = getattr(returned, name)
         if gradient is not None:
             with suppress(RuntimeError):  # its elements overlap, which is another check's
                 gradient.zero_()  # it is the caller's, and no longer what the graph needs
-    if output := call.differs(first, graph.gradients(keep=True)):
+    if output := call.differs(first, graph.gradients(retain_graph=True)):
         return f"gives another {output} in a second backward over a retained graph"
     dy.copy_(call.seeded(1).dy)  # at the address of the first
     other = call.on(dy=elsewhere(dy))
@@ -124,7 +124,7 @@ def backward_accumulates_gradients(call: Call) -> str | None:
     leaves = call.leaves()
     for _ in range(2):
         graph = call.graph(leaves=leaves)
-        graph.run_backward()
+        guarded(graph.y.backward, graph.dy)()
     stored = copies_of(graph.stored(divisor=2))
     if output := call.differs(expected, stored):
         return f"does not double {output} in a second y.backward()"

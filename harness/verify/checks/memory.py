@@ -17,7 +17,7 @@ from harness.cases.inputs import Inputs, copy_in_layout
 from harness.measure.memory import memory_in_use
 from harness.records import Direction
 from harness.records.finding import RemarkKind
-from harness.run import ImplementationError
+from harness.run import ImplementationError, guarded
 from harness.verify.checks.calls import INPUTS, Call
 from harness.verify.checks.contract_checks import (
     BLOCK,
@@ -232,7 +232,9 @@ def _leaks(call: Call) -> bool:
 def gradients_do_not_share_dy(call: Call) -> str | None:
     """With one row, dbias equals dy, and has its own memory all the same."""
     graph = call.on(dy=call.dy.clone()).graph()
-    graph.run_backward()  # autograd copies a gradient that is dy itself, but not a view
+    guarded(
+        graph.y.backward, graph.dy
+    )()  # autograd copies a gradient that is dy itself, but not a view
     for name, leaf in graph.leaves.items():
         if leaf.grad is not None and share_memory(leaf.grad, graph.dy):
             return f"returns a d{name} that shares the memory of dy where x has one row"
