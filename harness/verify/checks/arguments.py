@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -17,7 +15,7 @@ from harness.numerics import Outputs, copies_of
 from harness.records import Affine, Direction, Status
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
-from harness.run import ImplementationError, checked, guarded
+from harness.run import ImplementationError
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import SMALL, TWO_AXES, RaisedInFormError, check
 from harness.verify.scope import InScope, scope_of
@@ -34,16 +32,15 @@ _SMALL = 1 / 256  # scale of x; its variance is then close to eps, so that eps c
 
 
 @check(Direction.FORWARD, remark=RemarkKind.MALFORMED_ARGUMENTS)
-def rejects_wrong_shapes(call: Call) -> str | None:
+def rejects_wrong_shapes(call: Call) -> Iterator[str]:
     """A weight, bias or normalized_shape whose shape does not fit x raises."""
     accepted: list[str] = []
     for accepts in (_wrong_parameters, _wrong_normalized_shapes, _parameters_with_fewer_axes):
         with suppress(ImplementationError):  # outside the scope
             accepted += accepts(call)
     names = [name for name in ("weight", "bias", "normalized_shape") if name in accepted]
-    if not names:
-        return None
-    return f"does not check the shape{'s' if len(names) > 1 else ''} of {listed(names)}"
+    if names:
+        yield f"does not check the shape{'s' if len(names) > 1 else ''} of {listed(names)}"
 
 
 def _wrong_parameters(call: Call) -> Iterator[str]:
@@ -89,7 +86,7 @@ def _parameters_with_fewer_axes(call: Call) -> Iterator[str]:
 
 
 @check(Direction.FORWARD, SMALL, TWO_AXES)
-def accepts_arguments_like_torch(call: Call) -> str | None:
+def accepts_arguments_like_torch(call: Call) -> Iterator[str]:
     """Keyword arguments, a list or torch.Size, an int eps and no eps give the same y.
 
     So do an int as normalized_shape and numbers of NumPy, which may raise.
@@ -100,7 +97,6 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
     default = scope.default_eps if scope.default_eps is not None else 1e-5
     given = {"weight": call.inputs.weight, "bias": call.inputs.bias}
     parameters = tuple(given.values())
-    function = partial(call.target.function, call.inputs.x)
     as_list = [*shape]
     forms: list[tuple[str, float, tuple[Any, ...], dict[str, Any]]] = [
         ("a normalized_shape that is a list", usual, (as_list, *parameters, usual), {}),
@@ -111,16 +107,15 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
     if scope.eps is None:
         forms.append(("an eps that is an int", 1.0, (shape, *parameters, 1), {}))
     for form, eps, arguments, named in forms:
-        if not _fits_signature(function.func, call.inputs.x, *arguments, **named):
+        if not _fits_signature(call.target.function, call.inputs.x, *arguments, **named):
             continue  # its arguments have other names, or none may be left out
-        with_eps = replace(call, case=replace(call.case, eps=eps))
+        with_eps = call.of_case(eps=eps)
         expected = copies_of(with_eps.outputs())
-        with _naming(form), torch.no_grad():
-            y = guarded(partial(function, *arguments, **named))()
-            if with_eps.differs(expected, Outputs(y=checked("y", y, call.inputs.x))):
-                return f"gives another y for {form}"
+        with _naming(form):
+            found = call.y_for(*arguments, **named)
+            yield from with_eps.gives_another(expected, found, f"for {form}")
     if as_list != [*shape]:
-        return "changes the list that it is given as normalized_shape"
+        yield "changes the list that it is given as normalized_shape"
     may_raise: list[tuple[str, Any, Any]] = [
         ("a normalized_shape of NumPy integers", tuple(map(np.int64, shape)), usual)
     ]
@@ -129,76 +124,64 @@ def accepts_arguments_like_torch(call: Call) -> str | None:
     if scope.eps is None:
         may_raise.append(("an eps that is a numpy.float32", shape, np.float32(0.5)))
     for form, normalized_shape, eps in may_raise:
-        with_eps = replace(call, case=replace(call.case, eps=float(eps)))
+        with_eps = call.of_case(eps=float(eps))
         expected = copies_of(with_eps.outputs())
-        with suppress(ImplementationError), torch.no_grad():
-            y = guarded(function, normalized_shape, *parameters, eps)()
-            if with_eps.differs(expected, Outputs(y=checked("y", y, call.inputs.x))):
-                return f"gives another y for {form}"
-    if len(shape) > 1:
-        return None
-    with _naming("an x of one axis"):
-        return _differs_for_one_row(call)
+        with suppress(ImplementationError):
+            found = call.y_for(normalized_shape, *parameters, eps)
+            yield from with_eps.gives_another(expected, found, f"for {form}")
+    if len(shape) == 1:
+        with _naming("an x of one axis"):
+            yield from _another_for_one_row(call)
 
 
 @check(Direction.FORWARD)
-def takes_a_list_that_has_changed(call: Call) -> str | None:
+def takes_a_list_that_has_changed(call: Call) -> Iterator[str]:
     """A list that is normalized_shape may be another one in the next call."""
     given, is_taken = [*call.case.normalized_shape], False
+    has_changed = "if the list that is its normalized_shape has changed"
     for own in (call, call.changed(shape=_OTHER)):
         given[:] = own.case.normalized_shape
-        x, weight, bias = own.inputs.x, own.inputs.weight, own.inputs.bias
         expected = own.outputs()
         try:
-            with torch.no_grad():
-                y = guarded(own.target.function, x, given, weight, bias, own.case.eps)()
+            found = own.y_for(given, own.inputs.weight, own.inputs.bias, own.case.eps)
         except ImplementationError:
-            if not is_taken:
-                return None  # it takes no list
-            return "raises if the list that is its normalized_shape has changed"
-        if own.differs(expected, Outputs(y=checked("y", y, x))):
-            return "gives another y if the list that is its normalized_shape has changed"
+            if is_taken:
+                yield f"raises {has_changed}"
+            return  # it takes no list
+        yield from own.gives_another(expected, found, has_changed)
         is_taken = True
-    return None
 
 
 @check(None)
-def is_right_after_a_refusal(call: Call) -> str | None:
+def is_right_after_a_refusal(call: Call) -> Iterator[str]:
     """A call that raised leaves nothing behind."""
     expected, other = copies_of(call.outputs()), call.changed(shape=_OTHER)
     x, shape = other.inputs.x, other.case.normalized_shape
     for wrong in (x.long(), x[..., 1:]):
         other.on(x=wrong).is_refused(shape)
-    if name := call.differs(expected, call.outputs()):
-        return f"gives another {name} after a call that raised"
-    return None
+    yield from call.gives_another(expected, call.outputs(), "after a call that raised")
 
 
 def _fits_signature(function: Callable[..., object], *arguments: Any, **named: Any) -> bool:
     """Whether the function's signature accepts the arguments; True if it has no signature."""
     function = function.function if isinstance(function, InScope) else function
     try:
-        signature(function).bind(*arguments, **named)
+        with suppress(ValueError):  # it declares none
+            signature(function).bind(*arguments, **named)
     except TypeError:
         return False
-    except ValueError:  # it declares none
-        return True
     return True
 
 
-def _differs_for_one_row(call: Call) -> str | None:
+def _another_for_one_row(call: Call) -> Iterator[str]:
     """Compare an x of one axis with an x of one row."""
-    rows, eps = call.inputs.x.flatten(0, -2), call.case.eps
-    x = rows[0]
-    arguments = [*call.case.normalized_shape], call.inputs.weight, call.inputs.bias, eps
-    with torch.no_grad():
-        y = checked("y", guarded(call.target.function, x, *arguments)(), x)
+    rows, shape = call.inputs.x.flatten(0, -2), [*call.case.normalized_shape]
+    found = call.on(x=rows[0]).y_for(shape, call.inputs.weight, call.inputs.bias, call.case.eps)
     one_row = call.on(x=rows[:1]).forward()
     expected = one_row.outputs()
-    if one_row.beyond(expected):
-        return None  # it is wrong, and may be wrong by another amount each time
-    is_other = one_row.differs(expected, Outputs(y=y[None]))
-    return "gives another y for an x of one axis" if is_other else None
+    if not one_row.beyond(expected):  # else it may be wrong by another amount each time
+        found = Outputs(y=found.y[None])
+        yield from one_row.gives_another(expected, found, "for an x of one axis")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from harness.numerics import (
 from harness.records import Case, Direction
 from harness.run import ContractViolationError, checked, grad_mode, guarded, refuses, run_once
 from harness.verify.scope import fitted, scope_of
-from implementations.contract import Implementation
+from implementations.contract import Implementation, LayerNormFunction
 
 __all__ = [
     "INPUTS",
@@ -91,11 +91,18 @@ class Call:
         """Return the call with other inputs, in the order of ``inputs.tensors``."""
         return replace(self, inputs=self.inputs.at(tensors))
 
+    def by(self, function: LayerNormFunction) -> Call:
+        """Return the call of another function in place of the target's own."""
+        return replace(self, target=replace(self.target, function=function))
+
+    def of_case(self, **axes: Any) -> Call:
+        """Return the call with the same inputs, as one of a case with other axes."""
+        return replace(self, case=replace(self.case, **axes))
+
     def forward(self) -> Call:
         """Return the call without gradients, in the shape of ``inputs.x``."""
         shape = tuple(self.inputs.x.shape)
-        case = replace(self.case, shape=shape, direction=Direction.FORWARD)
-        return replace(self, case=case, inputs=replace(self.inputs, dy=None))
+        return self.of_case(shape=shape, direction=Direction.FORWARD).on(dy=None)
 
     def each_affine(self) -> Iterator[Call]:
         """Yield the call with each combination of weight and bias that has gradients."""
@@ -139,6 +146,12 @@ class Call:
     def y(self) -> Tensor:
         """Return y of a call in the modes that are set now; raises as :meth:`outputs`."""
         return checked("y", guarded(self.y_of, self.inputs.x)(), self.inputs.x)
+
+    def y_for(self, *arguments: Any, **named: Any) -> Outputs:
+        """Return y of x and these arguments, without recording; raises as :meth:`outputs`."""
+        call = partial(self.target.function, self.inputs.x, *arguments, **named)
+        with torch.no_grad():
+            return Outputs(y=checked("y", guarded(call)(), self.inputs.x))
 
     def y_of(self, x: Tensor) -> Tensor:
         """Return y of another x, which may be one of torch.func; raises what the target raises."""
@@ -199,9 +212,9 @@ class Call:
         pairs = zip(first, again, strict=True)
         return [part.output for part, same in pairs if not _agree(part, same.computed)]
 
-    def differs(self, one: Outputs, other: Outputs) -> str | None:
-        """Return the first output in which two results of this call differ; None if none does."""
-        return next(iter(self.differing(one, other)), None)
+    def gives_another(self, expected: Outputs, found: Outputs, where: str) -> list[str]:
+        """Say for each output in which two results of this call differ that it is another one."""
+        return [f"gives another {name} {where}" for name in self.differing(expected, found)]
 
     def beyond(self, outputs: Outputs, reference: Reference | None = None) -> set[str]:
         """Return the names of the outputs that are wrong, if any is; inaccurate ones are not.

@@ -1,7 +1,8 @@
 """The contract checks, which look beyond a single result: how one is declared, and how all are run.
 
-A check is a function of a :class:`~harness.verify.checks.calls.Call`. It returns what is wrong, as
-a text for the user, or None. The modules of this package hold the checks by topic.
+A check is a function of a :class:`~harness.verify.checks.calls.Call`. It yields what is wrong, as
+texts for the user. Only the first text is taken: a check ends at its first ``yield``. The modules
+of this package hold the checks by topic.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "TWO_AXES",
     "TWO_NORMALIZED",
     "ContractCheck",
+    "NotConcernedError",
     "RaisedInFormError",
     "check",
     "contract_findings",
@@ -104,7 +106,7 @@ EVERY_SETTING = (
 class ContractCheck:
     """A check, and what it is run on."""
 
-    find: Callable[[Call], str | None]
+    find: Callable[[Call], Iterator[str]]
     direction: Direction | None
     """Of the call that it is given; None for a backward if the target has one."""
     settings: tuple[Setting, ...]
@@ -130,11 +132,17 @@ class ContractCheck:
             ImplementationError: the target raised in a call that the check needs.
             ContractViolationError: an output is not a tensor like its input.
         """
-        return self.find(Call.of(target, case, self.direction))
+        with suppress(NotConcernedError):
+            return next(self.find(Call.of(target, case, self.direction)), None)
+        return None
 
 
 CHECKS: list[ContractCheck] = []
 """All checks, in the order in which they are run; those of gradients come last."""
+
+
+class NotConcernedError(Exception):
+    """A check has nothing to judge in a target, such as a check of modules in a function."""
 
 
 class RaisedInFormError(ImplementationError):
@@ -150,10 +158,10 @@ def check(
     *settings: Setting,
     remark: RemarkKind | None = None,
     raises_where: str = "",
-) -> Callable[[Callable[[Call], str | None]], ContractCheck]:
+) -> Callable[[Callable[[Call], Iterator[str]]], ContractCheck]:
     """Declare a contract check; :class:`ContractCheck` describes the arguments."""
 
-    def declare(find: Callable[[Call], str | None]) -> ContractCheck:
+    def declare(find: Callable[[Call], Iterator[str]]) -> ContractCheck:
         declared = ContractCheck(find, direction, settings or (SMALL,), remark, raises_where)
         CHECKS.append(declared)
         CHECKS.sort(key=lambda known: known.direction is Direction.BACKWARD)
@@ -213,9 +221,6 @@ class _DeclinedError(Exception):
 
 def _finding(declared: ContractCheck, implementation: Implementation, case: Case) -> Finding | None:
     """Return what a check finds at one setting."""
-    kind, severity = declared.remark or declared.name, Severity.WRONG
-    if declared.remark:
-        severity = Severity.REMARK
     try:
         text = declared(implementation, case)
     except ImplementationError as raised:
@@ -224,7 +229,10 @@ def _finding(declared: ContractCheck, implementation: Implementation, case: Case
         return _raised(declared, raised, case.dtype)
     except ContractViolationError as violation:
         return _Unlike(declared.name, Severity.WRONG, str(violation), (case.dtype,))
-    return None if text is None else Finding(kind, severity, text, (case.dtype,))
+    if text is None:
+        return None
+    severity = Severity.REMARK if declared.remark else Severity.WRONG
+    return Finding(declared.remark or declared.name, severity, text, (case.dtype,))
 
 
 class _Unlike(Finding):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -22,21 +24,19 @@ _LOST = 1e-2  # of the size of an output, as in a grade: fewer than two digits a
 
 
 @check(None, remark=RemarkKind.ROWS_OF_ONE)
-def is_the_bias_in_rows_of_one(call: Call) -> str | None:
+def is_the_bias_in_rows_of_one(call: Call) -> Iterator[str]:
     """In rows of one element y is the bias, and dx and dweight are 0, however large x is."""
     largest = _LARGE.get(call.case.dtype, _USUAL_LARGE)
     try:
         one = call.changed(shape=(_ROWS, 1), distribution=f"largest_{largest}")
         outputs = one.outputs() if one.case.hidden == 1 and one.case.eps else None
     except ImplementationError:  # a remark of its own, if it is one at all
-        return None
-    wrong = [] if outputs is None else _not_of_rows_of_one(one, outputs)
-    if not wrong:
-        return None
-    return (
-        f"gives a wrong {listed(wrong)} in rows of one element at |x| = {largest}, where y is the "
-        "bias, and dx and dweight are 0"
-    )
+        return
+    if outputs is not None and (wrong := _not_of_rows_of_one(one, outputs)):
+        where = f"in rows of one element at |x| = {largest}"
+        yield (
+            f"gives a wrong {listed(wrong)} {where}, where y is the bias, and dx and dweight are 0"
+        )
 
 
 def _not_of_rows_of_one(call: Call, outputs: Outputs) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import implementations
 from harness.cases.axes import AXES
 from harness.cases.inputs import copy_in_layout
-from harness.numerics import GRADIENTS, OUTPUTS, Outputs, copies_of
+from harness.numerics import Outputs, copies_of, named_outputs
 from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
@@ -85,40 +85,36 @@ _HIGHER_LIMIT = (
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING)
-def retained_graph_gives_same_gradients(call: Call) -> str | None:
+def retained_graph_gives_same_gradients(call: Call) -> Iterator[str]:
     """With retain_graph=True, each further backward gives the gradients of its dy."""
     dy = copy_in_layout(call.dy)
     graph = replace(call.graph(), dy=dy)
     returned = graph.gradients(retain_graph=True)
     first = copies_of(returned)
-    for name in GRADIENTS:
-        gradient = getattr(returned, name)
-        if gradient is not None:
-            with suppress(RuntimeError):  # its elements overlap, which is another check's
-                gradient.zero_()  # it is the caller's, and no longer what the graph needs
-    if output := call.differs(first, graph.gradients(retain_graph=True)):
-        return f"gives another {output} in a second backward over a retained graph"
+    for _, gradient in [*named_outputs(returned)][1:]:
+        with suppress(RuntimeError):  # its elements overlap, which is another check's
+            gradient.zero_()  # it is the caller's, and no longer what the graph needs
+    where = "in a second backward over a retained graph"
+    yield from call.gives_another(first, graph.gradients(retain_graph=True), where)
     dy.copy_(call.seeded(1).dy)  # at the address of the first
     other = call.on(dy=elsewhere(dy))
-    if output := other.differs(other.gradients(), graph.gradients()):
-        return f"gives a wrong {output} for another dy in a second backward over a retained graph"
-    return None
+    for output in other.differing(other.gradients(), graph.gradients()):
+        yield f"gives a wrong {output} for another dy {where}"
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING)
-def create_graph_gives_same_gradients(call: Call) -> str | None:
+def create_graph_gives_same_gradients(call: Call) -> Iterator[str]:
     """With create_graph=True, the gradients are the same."""
     for given in call.each_affine():
         recorded = given.graph().gradients(create_graph=True)
-        output = given.differs(given.gradients(), recorded)
-        # PyTorch's own kernels take another path then; what is right there may differ
-        if output and output in given.beyond(recorded):
-            return f"gives another {output} with create_graph=True"
-    return None
+        for output in given.differing(given.gradients(), recorded)[:1]:
+            # PyTorch's own kernels take another path then; what is right there may differ
+            if output in given.beyond(recorded):
+                yield f"gives another {output} with create_graph=True"
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING, raises_where="gradients are accumulated")
-def backward_accumulates_gradients(call: Call) -> str | None:
+def backward_accumulates_gradients(call: Call) -> Iterator[str]:
     """Two calls of y.backward() double the gradients: autograd adds to .grad, and only then."""
     expected = call.gradients()
     leaves = call.leaves()
@@ -126,18 +122,17 @@ def backward_accumulates_gradients(call: Call) -> str | None:
         graph = call.graph(leaves=leaves)
         guarded(graph.y.backward, graph.dy)()
     stored = copies_of(graph.stored(divisor=2))
-    if output := call.differs(expected, stored):
-        return f"does not double {output} in a second y.backward()"
+    for output in call.differing(expected, stored):
+        yield f"does not double {output} in a second y.backward()"
     graph = call.graph(leaves=leaves)
-    if output := call.differs(expected, graph.gradients()):
-        return f"returns another {output} from torch.autograd.grad if .grad has a value"
+    for output in call.differing(expected, graph.gradients()):
+        yield f"returns another {output} from torch.autograd.grad if .grad has a value"
     if not has_bits_of(graph.stored(divisor=2), stored):
-        return "changes .grad in torch.autograd.grad"
-    return None
+        yield "changes .grad in torch.autograd.grad"
 
 
 @check(Direction.BACKWARD, *PATHS, remark=RemarkKind.CHANGES_UNNOTICED)
-def detects_in_place_changes(call: Call) -> str | None:
+def detects_in_place_changes(call: Call) -> Iterator[str]:
     """A tensor changed in place before the backward raises, or does not change the gradients.
 
     Autograd raises for tensors that were given to save_for_backward.
@@ -149,18 +144,14 @@ def detects_in_place_changes(call: Call) -> str | None:
             y = graph.y.detach().clone()
             with torch.no_grad():
                 ({"y": graph.y} | graph.leaves)[changed].mul_(-3).add_(1)
-            try:
-                outputs = replace(graph.gradients(), y=y)
-            except ImplementationError:
-                continue
-            if output := own.differs(expected, outputs):
-                changes = f"if {changed} is changed in place before the backward"
-                return f"gives a wrong {output}, without an error, {changes}"
-    return None
+            changes = f"if {changed} is changed in place before the backward"
+            with suppress(ImplementationError):
+                for output in own.differing(expected, replace(graph.gradients(), y=y)):
+                    yield f"gives a wrong {output}, without an error, {changes}"
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING, raises_where="several training steps are made")
-def returned_gradients_stay_unchanged(call: Call) -> str | None:
+def returned_gradients_stay_unchanged(call: Call) -> Iterator[str]:
     """No later training step overwrites what an earlier one returned."""
     kept = []
     steps = _STEPS if call.case.shape == SMALL["shape"] else _STEPS_AT_OTHER_SIZES
@@ -171,11 +162,9 @@ def returned_gradients_stay_unchanged(call: Call) -> str | None:
                 returned = own.graph(names).gradients()
                 kept.append((copies_of(returned), returned))
     for copies, returned in kept:
-        for name in OUTPUTS:
-            before, now = getattr(copies, name), getattr(returned, name)
-            if before is not None and not torch.equal(before, now):
-                return f"overwrites a {name} that it has returned, in a later training step"
-    return None
+        for name, before in named_outputs(copies):
+            if not torch.equal(before, getattr(returned, name)):
+                yield f"overwrites a {name} that it has returned, in a later training step"
 
 
 @check(
@@ -183,20 +172,19 @@ def returned_gradients_stay_unchanged(call: Call) -> str | None:
     *EVERY_SETTING,
     raises_where="two layers run forward before either runs backward",
 )
-def graphs_are_independent(call: Call) -> str | None:
+def graphs_are_independent(call: Call) -> Iterator[str]:
     """If two layers run forward before either runs backward, each gets its own gradients."""
     layers = (call, call.seeded(1))
     alone = [copies_of(layer.gradients()) for layer in layers]
+    where = "if a second forward runs before the backward"
     for order in ((0, 1), (1, 0)):
         graphs = [layer.graph() for layer in layers]
         for index in order:
-            if name := layers[index].differs(alone[index], graphs[index].gradients()):
-                return f"gives another {name} if a second forward runs before the backward"
-    return None
+            yield from layers[index].gives_another(alone[index], graphs[index].gradients(), where)
 
 
 @check(Direction.BACKWARD, raises_where="a thousand forwards run before a backward")
-def is_unchanged_by_many_forwards(call: Call) -> str | None:
+def is_unchanged_by_many_forwards(call: Call) -> Iterator[str]:
     """A backward uses what its own forward saved, not the slot of a ring that others reuse."""
     expected, graph = copies_of(call.gradients()), call.graph()
     other, began = call.seeded(1), perf_counter()
@@ -205,9 +193,8 @@ def is_unchanged_by_many_forwards(call: Call) -> str | None:
     while made < most and perf_counter() - began < _MOST_S * most / _MANY_FORWARDS:
         other.graph()
         made += 1
-    if name := call.differs(expected, graph.gradients()):
-        return f"gives another {name} if {made:,} forwards run before the backward"
-    return None
+    where = f"if {made:,} forwards run before the backward"
+    yield from call.gives_another(expected, graph.gradients(), where)
 
 
 @check(
@@ -216,32 +203,25 @@ def is_unchanged_by_many_forwards(call: Call) -> str | None:
     TRANSPOSED,
     raises_where="saved tensors are copied, as where they are offloaded",
 )
-def takes_copies_of_saved_tensors(call: Call) -> str | None:
+def takes_copies_of_saved_tensors(call: Call) -> Iterator[str]:
     """The gradients are the same if autograd keeps contiguous copies of what the forward saved."""
-    with torch.autograd.graph.saved_tensors_hooks(_contiguous_copy, Tensor.clone):
-        graph = call.graph()
-        gradients = graph.gradients()
-    if name := call.differs(call.gradients(), gradients):
-        return f"gives another {name} if autograd keeps copies of saved tensors"
-    return None
-
-
-def _contiguous_copy(tensor: Tensor) -> Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format)
+    contiguous_copy = partial(torch.clone, memory_format=torch.contiguous_format)
+    with torch.autograd.graph.saved_tensors_hooks(contiguous_copy, Tensor.clone):
+        found = call.gradients()
+    where = "if autograd keeps copies of saved tensors"
+    yield from call.gives_another(call.gradients(), found, where)
 
 
 @check(Direction.BACKWARD, raises_where="it is called under torch.utils.checkpoint")
-def is_correct_under_checkpoint(call: Call) -> str | None:
+def is_correct_under_checkpoint(call: Call) -> Iterator[str]:
     """The gradients are the same where torch.utils.checkpoint runs the forward anew."""
-    function = call.target.function
-    again = replace(call.target, function=partial(checkpoint, function, use_reentrant=False))
-    if name := call.differs(call.gradients(), replace(call, target=again).gradients()):
-        return f"gives another {name} under torch.utils.checkpoint"
-    return None
+    again = call.by(partial(checkpoint, call.target.function, use_reentrant=False))
+    expected, found = call.gradients(), again.gradients()
+    yield from call.gives_another(expected, found, "under torch.utils.checkpoint")
 
 
 @check(Direction.BACKWARD, SMALL, TAIL, remark=RemarkKind.Y_IS_KEPT)
-def allows_changes_of_y(call: Call) -> str | None:
+def allows_changes_of_y(call: Call) -> Iterator[str]:
     """y may be changed in place, as by nn.ReLU(inplace=True), with all parameters or none."""
     for given in call.each_affine():
         graph = given.graph()
@@ -249,12 +229,11 @@ def allows_changes_of_y(call: Call) -> str | None:
             graph.y.relu_()  # autograd notices here if y is a view, and later if it was saved
             graph.gradients()
         except (RuntimeError, ImplementationError):
-            return "raises in the backward if y is changed in place, as by nn.ReLU(inplace=True)"
-    return None
+            yield "raises in the backward if y is changed in place, as by nn.ReLU(inplace=True)"
 
 
 @check(Direction.BACKWARD, *PATHS)
-def takes_results_of_other_operations(call: Call) -> str | None:
+def takes_results_of_other_operations(call: Call) -> Iterator[str]:
     """x, weight and bias may be no leaves, as where a weight is 1 + gamma, and x a parameter."""
     expected, usual = call.gradients(), call.leaves()
     for words, form in (
@@ -262,13 +241,12 @@ def takes_results_of_other_operations(call: Call) -> str | None:
         ("of class nn.Parameter", lambda leaf: torch.nn.Parameter(leaf.detach())),
     ):
         leaves = {name: form(leaf) for name, leaf in usual.items()}
-        if name := call.differs(expected, call.graph(leaves=leaves).gradients()):
-            return f"gives another {name} if x, weight and bias are {words}"
-    return None
+        where = f"if x, weight and bias are {words}"
+        yield from call.gives_another(expected, call.graph(leaves=leaves).gradients(), where)
 
 
 @check(Direction.BACKWARD, SMALL, TAIL, raises_where="a backward runs in another thread")
-def runs_backward_in_another_thread(call: Call) -> str | None:
+def runs_backward_in_another_thread(call: Call) -> Iterator[str]:
     """After 64 forwards, a backward in another thread gives the gradients of its own forward.
 
     The eps is not the usual one, and the last forward is of a layer without parameters.
@@ -280,14 +258,13 @@ def runs_backward_in_another_thread(call: Call) -> str | None:
     with ThreadPoolExecutor(1, initializer=partial(torch.set_num_threads, 1)) as pool:
         for at in (0, -1):
             gradients = pool.submit(graphs[at].gradients).result()
-            if name := layers[at].differs(layers[at].gradients(), gradients):
-                first = f", and after {_FORWARDS - 1} further forwards" if at == 0 else ""
-                return f"gives another {name} if the backward runs in another thread{first}"
-    return None
+            first = f", and after {_FORWARDS - 1} further forwards" if at == 0 else ""
+            where = f"if the backward runs in another thread{first}"
+            yield from layers[at].gives_another(layers[at].gradients(), gradients, where)
 
 
 @check(Direction.BACKWARD, *PATHS, raises_where="training changes weight and bias")
-def follows_parameter_updates(call: Call) -> str | None:
+def follows_parameter_updates(call: Call) -> Iterator[str]:
     """A weight or bias that training changes, in place or through .data, is used as it is now."""
     later = call.seeded(1).inputs
     trained = call.on(weight=later.weight, bias=later.bias)
@@ -304,50 +281,47 @@ def follows_parameter_updates(call: Call) -> str | None:
             with torch.no_grad():
                 (leaves[name] if way == "in place" else leaves[name].data).copy_(new)
         for outputs in (held.graph(leaves=leaves).gradients(), held.forward().outputs()):
-            if output := trained.differs(expected, outputs):
-                return f"gives {output} of the old parameters after they were changed {way}"
+            for output in trained.differing(expected, outputs):
+                yield f"gives {output} of the old parameters after they were changed {way}"
     frozen = {name: old.detach().clone() for name, old in call.parameters.items()}
     held = call.on(**frozen).forward()
     held.outputs()
     for name, new in trained.parameters.items():
         frozen[name].data.copy_(new)
-    if trained.differs(Outputs(y=expected.y), held.outputs()):
-        return "gives y of the old parameters after frozen ones were changed through .data"
-    return None
+    if trained.differing(Outputs(y=expected.y), held.outputs()):
+        yield "gives y of the old parameters after frozen ones were changed through .data"
 
 
 @check(Direction.BACKWARD, SMALL, LONG_TAIL)
-def takes_one_tensor_as_weight_and_bias(call: Call) -> str | None:
+def takes_one_tensor_as_weight_and_bias(call: Call) -> Iterator[str]:
     """Weight and bias in one memory get their own gradients, and one tensor gets the sum."""
     if len(call.parameters) < len(INPUTS) - 1:
-        return None
+        return
     call = call.on(bias=call.inputs.weight)
     expected, leaves = copies_of(call.gradients()), call.leaves()
     shared = {**leaves, "bias": leaves["weight"].detach().requires_grad_()}
-    if name := call.differs(expected, call.graph(leaves=shared).gradients()):
-        return f"gives another {name} if weight and bias share their memory"
+    where = "if weight and bias share their memory"
+    yield from call.gives_another(expected, call.graph(leaves=shared).gradients(), where)
     both = call.graph(leaves={**leaves, "bias": leaves["weight"]}).gradients()
     parts = [getattr(expected, name).double() for name in ("dweight", "dbias")]
     distance, size = (both.dweight - sum(parts)).abs(), parts[0].abs() + parts[1].abs()
-    if call.differs(Outputs(y=expected.y), Outputs(y=both.y)) or not (distance <= size / 16).all():
-        return "gives another result if one tensor is both weight and bias"
-    return None
+    is_another = call.differing(Outputs(y=expected.y), Outputs(y=both.y))
+    if is_another or not (distance <= size / 16).all():
+        yield "gives another result if one tensor is both weight and bias"
 
 
 @check(Direction.BACKWARD, *PATHS)
-def trains_after_inference_mode(call: Call) -> str | None:
+def trains_after_inference_mode(call: Call) -> Iterator[str]:
     """A call in torch.inference_mode leaves nothing behind that a later backward cannot use."""
     expected = copies_of(call.gradients())
     leaves = call.leaves()
     with torch.inference_mode():
         call.on(**leaves | {"x": copy_in_layout(call.inputs.x)}).forward().outputs()
+    where = "after a call in torch.inference_mode"
     try:
-        outputs = call.graph(leaves=leaves).gradients()
+        yield from call.gives_another(expected, call.graph(leaves=leaves).gradients(), where)
     except ImplementationError as raised:
-        return f"raises in training after a call in torch.inference_mode: {raised}"
-    if name := call.differs(expected, outputs):
-        return f"gives another {name} after a call in torch.inference_mode"
-    return None
+        yield f"raises in training {where}: {raised}"
 
 
 @check(
@@ -355,44 +329,40 @@ def trains_after_inference_mode(call: Call) -> str | None:
     *(SMALL, TAIL, LONG, TWO_AXES, PADDED),
     remark=RemarkKind.SECOND_DERIVATIVE_WRONG,
 )
-def second_derivative_is_correct(call: Call) -> str | None:
+def second_derivative_is_correct(call: Call) -> Iterator[str]:
     """The second derivative is that of operators of PyTorch in float64, or raises.
 
     A recorded backward that computes from statistics saved as constants misses a term. The check
     runs in float32 and float64 only, and needs correct gradients.
     """
     for given in with_right_gradients(call):
-        for asked in _ASKED:
-            second = _second_derivative(given, asked)
-            if isinstance(second, ImplementationError):
-                continue
-            if name := _wrongly_derived(given, second, asked):
-                where = _ASKED[asked]
-                return (
-                    f"has a wrong second derivative with respect to {name}{where}, without an error"
-                )
-    return None
+        for asked, where in _ASKED.items():
+            with suppress(ImplementationError):
+                second = _second_derivative(given, asked)
+                for name in _wrongly_derived(given, second, asked):
+                    what = f"a wrong second derivative with respect to {name}{where}"
+                    yield f"has {what}, without an error"
 
 
 @check(Direction.BACKWARD, remark=RemarkKind.SECOND_DERIVATIVE_MISSING)
-def second_derivative_exists(call: Call) -> str | None:
+def second_derivative_exists(call: Call) -> Iterator[str]:
     """The gradients have a derivative, as those of torch.nn.functional.layer_norm have."""
     for number, given in enumerate(with_right_gradients(call)):
         if number and given.case.affine is Affine.BIAS:
             continue  # torch's own has none there
-        second = _second_derivative(given)
-        if isinstance(second, ImplementationError):
+        try:
+            _second_derivative(given, "all")
+        except ImplementationError as raised:
             where = f" where {AXES['affine'].words[f'is {given.case.affine}']}" if number else ""
-            return f"has no second derivative{where} ({cause(second.reason)})"
-    return None
+            yield f"has no second derivative{where} ({cause(raised.reason)})"
 
 
 @check(Direction.BACKWARD, remark=RemarkKind.HIGHER_DERIVATIVE_WRONG)
-def higher_derivatives_are_correct(call: Call) -> str | None:
+def higher_derivatives_are_correct(call: Call) -> Iterator[str]:
     """The third derivative, and those that use forward mode twice or once, are right, or raise."""
     given = next(with_right_gradients(call), None) if call.case.dtype == "float64" else None
     if given is None:
-        return None
+        return
     exact, wrong = replace(given, target=EXACT), []
     for words, derivative in _HIGHER.items():
         with suppress(ImplementationError):
@@ -401,7 +371,8 @@ def higher_derivatives_are_correct(call: Call) -> str | None:
             assert isinstance(expected, Tensor)
             if not (found - expected).abs() <= _HIGHER_LIMIT * expected.abs().clamp(min=1):
                 wrong.append(words)
-    return f"has a wrong {listed(wrong)}, without an error" if wrong else None
+    if wrong:
+        yield f"has a wrong {listed(wrong)}, without an error"
 
 
 def _along(call: Call) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
@@ -439,8 +410,8 @@ def jvp(
     function: Callable[..., Tensor], at: Sequence[Tensor], directions: Sequence[Tensor]
 ) -> Tensor:
     """Return the derivative of a function along directions of its arguments, in forward mode."""
-    with catch_warnings():
-        simplefilter("ignore")  # its first use in a process warns of what torch itself calls
+    # its first use in a process warns of what torch itself calls
+    with catch_warnings(action="ignore"):
         derived: Tensor = torch.func.jvp(function, tuple(at), tuple(directions))[1]
     return derived
 
@@ -465,53 +436,45 @@ def with_right_gradients(call: Call) -> Iterator[Call]:
         yield given
 
 
-def _second_derivative(call: Call, asked: str = "all") -> tuple[Tensor, ...] | ImplementationError:
-    """Return the derivative of the gradients along a direction, or what was raised."""
-    try:
-        along = call.seeded(1).inputs.tensors
-        second = guarded(_second, call, call.inputs.tensors, along, asked)()
-    except ImplementationError as raised:
-        return raised
+def _second_derivative(call: Call, asked: str) -> tuple[Tensor, ...]:
+    """Return the derivative of the gradients along a direction.
+
+    Raises:
+        ImplementationError: the target raised.
+    """
+    second = guarded(_second, call, call.seeded(1).inputs.tensors, asked)()
     assert isinstance(second, tuple)  # the type that _second returns
     return second
 
 
-def _wrongly_derived(call: Call, second: Sequence[Tensor], asked: str) -> str | None:
-    """Return the input whose second derivative is wrong; None if all are right."""
+def _wrongly_derived(call: Call, second: Sequence[Tensor], asked: str) -> Iterator[str]:
+    """Yield the inputs whose second derivative is wrong."""
     tensors, along = (given.inputs.tensors for given in (call, call.seeded(1)))
     exact = replace(call.at([own.double() for own in tensors]), target=EXACT)
-    expected = _second(exact, exact.inputs.tensors, [own.double() for own in along], asked)
+    expected = _second(exact, [own.double() for own in along], asked)
     for name, found, right in zip([*call.given, "dy"], second, expected, strict=True):
         limit = _SECOND_LIMIT * max(right.norm(), right.numel() ** 0.5)
         if not (found - right).norm() <= limit:
-            return name
-    return None
+            yield name
 
 
-def _total(
-    call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor], asked: str = "all"
-) -> Tensor:
-    """Return the inner product of the gradients with a direction, as a differentiable scalar."""
-    *inputs, dy = tensors
-    leaves = [own if own.requires_grad else own.clone().requires_grad_() for own in inputs]
+def _second(call: Call, along: Sequence[Tensor], asked: str) -> tuple[Tensor, ...]:
+    """Return the derivative of the inner product of the gradients with a direction.
+
+    It is derived with respect to x, weight, bias and dy.
+    """
+    tensors = [tensor.clone().requires_grad_() for tensor in call.inputs.tensors]
+    *leaves, dy = tensors
     if asked == "x, with frozen parameters":
         leaves = [leaves[0], *(leaf.detach() for leaf in leaves[1:])]
-    given = dict(zip(call.given, leaves, strict=True))
+    given = call.on(**dict(zip(call.given, leaves, strict=True)))
     if asked != "all":
         leaves = leaves[:1]
-    x, shape, function = given.pop("x"), call.case.normalized_shape, call.target.function
     with torch.enable_grad():
-        y = function(x, shape, given.get("weight"), given.get("bias"), call.case.eps)
+        y = given.y_of(given.inputs.x)
         gradients = torch.autograd.grad(y, leaves, dy, create_graph=True)
         parts = zip(gradients, along[: len(leaves)], strict=True)
-        return torch.stack([(gradient * part).sum() for gradient, part in parts]).sum()
-
-
-def _second(
-    call: Call, tensors: Sequence[Tensor], along: Sequence[Tensor], asked: str
-) -> tuple[Tensor, ...]:
-    """Return the derivative of that scalar with respect to x, weight, bias and dy."""
-    leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
+        total = torch.stack([(gradient * part).sum() for gradient, part in parts]).sum()
     # not autograd.grad: it skips the node in which once_differentiable raises
-    _total(call, leaves, along, asked).backward()
-    return tuple(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves)
+    total.backward()
+    return tuple(torch.zeros_like(own) if own.grad is None else own.grad for own in tensors)

@@ -5,6 +5,7 @@ The page "Cheats" of the documentation lists them; the tests hold one target for
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -37,7 +38,7 @@ _NEARLY = 1 + 2**-6  # exact in every dtype: rows of nearly unit variance are no
 
 
 @check(None)
-def is_complete_when_it_returns(call: Call) -> str | None:
+def is_complete_when_it_returns(call: Call) -> Iterator[str]:
     """No output changes after the call has returned."""
     call = call.changed(shape=_SHAPE)
     for _ in range(_SETTLED):
@@ -45,22 +46,21 @@ def is_complete_when_it_returns(call: Call) -> str | None:
             run_once(
                 call.target.function, call.case, call.inputs, is_judged=True, settle_s=SETTLE_S
             )
-    return None
+    return iter(())  # what is wrong has been raised
 
 
 @check(None)
-def is_right_on_unknown_inputs(call: Call) -> str | None:
+def is_right_on_unknown_inputs(call: Call) -> Iterator[str]:
     """Results are right for inputs of a seed that no target can know."""
     seed = randbelow(_SEEDS)
     known, unknown = call.changed(shape=_SHAPE), call.changed(shape=_SHAPE, seed=seed)
     wrong = unknown.beyond(unknown.outputs())
     for name in sorted(wrong - known.beyond(known.outputs())):
-        return f"gives a right {name} for the usual inputs and a wrong one for a new seed, {seed}"
-    return None
+        yield f"gives a right {name} for the usual inputs and a wrong one for a new seed, {seed}"
 
 
 @check(None)
-def is_the_same_while_timed(call: Call) -> str | None:
+def is_the_same_while_timed(call: Call) -> Iterator[str]:
     """A call in the timer gives what a call outside gives, and does the work each time."""
     directions = [Direction.FORWARD]
     if call.case.direction is not Direction.FORWARD:
@@ -68,12 +68,10 @@ def is_the_same_while_timed(call: Call) -> str | None:
     for direction in directions:
         timed = call.changed(shape=_SHAPE, direction=direction)
         with grad_mode(timed.case):
-            if text := _unlike_while_timed(timed):
-                return text
-    return None
+            yield from _unlike_while_timed(timed)
 
 
-def _unlike_while_timed(call: Call) -> str | None:
+def _unlike_while_timed(call: Call) -> Iterator[str]:
     case, function, new = call.case, call.target.function, call.seeded(1)
     placed = call.inputs.at([relocate(own, Random(case.id)) for own in call.inputs.tensors])
     timed_call = TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))
@@ -89,14 +87,14 @@ def _unlike_while_timed(call: Call) -> str | None:
     for outputs in in_timer:
         # a training step does not return y
         whole = outputs if case.direction is Direction.FORWARD else replace(outputs, y=alone.y)
-        if name := new.differs(alone, whole):
-            return f"gives another {name} in a timed call, after {calls} calls"
+        yield from new.gives_another(alone, whole, f"in a timed call, after {calls} calls")
     draws = Draws(case, alone, new.inputs, partial(_wrong, call, new.beyond(alone)))
     for _ in range(_DRAWS):
         draws(subject, placed.tensors)
     if draws.wrong:
-        return f"gives another {draws.wrong} in a timed call"
-    return reuse(timed)
+        yield f"gives another {draws.wrong} in a timed call"
+    if reused := reuse(timed):
+        yield reused
 
 
 def _wrong(call: Call, known: set[str], outputs: Outputs, inputs: Inputs) -> str | None:
@@ -105,11 +103,10 @@ def _wrong(call: Call, known: set[str], outputs: Outputs, inputs: Inputs) -> str
 
 
 @check(Direction.FORWARD)
-def normalises_normalised_rows(call: Call) -> str | None:
+def normalises_normalised_rows(call: Call) -> Iterator[str]:
     """Rows with a mean near 0 and a variance near 1 are normalised like others."""
     call = call.changed(shape=_SHAPE)
     x = torch.nn.functional.layer_norm(call.inputs.x.double(), call.case.normalized_shape)
     near = call.on(x=(x * _NEARLY).to(call.inputs.x.dtype))
     if near.beyond(near.outputs()) - call.beyond(call.outputs()):
-        return "gives a wrong y for rows whose mean is near 0 and whose variance is near 1"
-    return None
+        yield "gives a wrong y for rows whose mean is near 0 and whose variance is near 1"

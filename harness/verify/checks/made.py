@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from harness.numerics.outputs import OUTPUTS, Outputs
 from harness.records import Affine, Status
 from harness.run.call import ContractViolationError, ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call, has_bits_of
+from harness.verify.checks.contract_checks import NotConcernedError
 from harness.verify.scope import adapter_of, scope_of
 from implementations.contract import UnsupportedError
 from implementations.targets.attempt import Raised
@@ -32,7 +33,6 @@ __all__ = [
     "Made",
     "Mode",
     "affine_of",
-    "module_if_any",
     "module_of",
     "names_of",
     "new_module",
@@ -79,11 +79,12 @@ class Made:
     def of(cls, call: Call, **arguments: object) -> Made:
         """Return a new module with the weight and bias of a call, built with further arguments."""
         module = new_module(call, **arguments)
-        made = cls(module, names_of(module, call), call)
-        guarded(module.to, call.inputs.x)()
-        made.write(call)
-        made.freeze(is_frozen=False)
-        return made
+        return cls(module, names_of(module, call), call).filled()
+
+    @property
+    def is_script(self) -> bool:
+        """Whether torch.jit.script has compiled it, which takes away much of what a module can."""
+        return isinstance(self.module, torch.jit.ScriptModule)
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -96,6 +97,12 @@ class Made:
         if lost := [role for role, name in self.names.items() if name not in own]:
             raise ContractViolationError(f"has no {lost[0]}")
         return {role: own[name] for role, name in self.names.items()}
+
+    def filled(self) -> Made:
+        """Give the module the dtype, device, weight and bias of its call; all require gradients."""
+        guarded(self.module.to, self.call.inputs.x)()
+        self.write(self.call)
+        return self.freeze(is_frozen=False)
 
     def write(self, call: Call) -> None:
         """Write the weight and bias of a call into the module's own."""
@@ -134,9 +141,8 @@ class Made:
         is_recorded = mode.is_recorded and not self.call.target.forward_only
         if self.module.training is not mode.training:
             guarded(self.module.train if mode.training else self.module.eval)()
-        x = copy_in_layout(self.call.inputs.x).requires_grad_(
-            is_recorded and "x" not in self.frozen
-        )
+        x = copy_in_layout(self.call.inputs.x)
+        x.requires_grad_(is_recorded and "x" not in self.frozen)
         leaves = {"x": x, **self.parameters}
         for leaf in leaves.values():
             leaf.grad = None
@@ -173,20 +179,19 @@ class Made:
         return None
 
 
-def usual_of(call: Call) -> Call | None:
+def usual_of(call: Call) -> Call:
     """Return a call with the parameters of a new module and an eps that changes y.
 
-    None if the target is no module, or has parameters of unknown role. The eps is not the default
-    if it can be chosen; one that is unknown cannot change y visibly.
+    The eps is not the default if it can be chosen; one that is unknown cannot change y visibly.
+
+    Raises:
+        NotConcernedError: the target is no module, or has parameters of unknown role.
     """
-    module = module_if_any(call)
-    if module is None:
-        return None
     made = new_module(call)
     roles = {*names_of(made, call)}
     if len(roles) < len([*made.parameters()]):
-        return None
-    eps = _EPS if module.meaning().takes_eps else scope_of(call.target).default_eps
+        raise NotConcernedError
+    eps = _EPS if module_of(call).meaning().takes_eps else scope_of(call.target).default_eps
     case = replace(call.case, affine=affine_of(roles), eps=call.case.eps if eps is None else eps)
     call = replace(call, case=case, inputs=make_inputs(case))
     return call if eps is None else call.on(x=call.inputs.x * _SMALL)
@@ -204,16 +209,15 @@ def affine_of(roles: Collection[str]) -> Affine:
     return {0: Affine.NONE, 2: Affine.BOTH}.get(len(roles)) or Affine(*roles)
 
 
-def module_if_any(call: Call) -> ModuleFunction | None:
-    """Return the adapter of a module; None if the target is no module."""
-    adapter = adapter_of(call.target)
-    return adapter if isinstance(adapter, ModuleFunction) else None
-
-
 def module_of(call: Call) -> ModuleFunction:
-    """Return the adapter of a target that is a module."""
-    adapter = module_if_any(call)
-    assert adapter is not None
+    """Return the adapter of a module.
+
+    Raises:
+        NotConcernedError: the target is no module.
+    """
+    adapter = adapter_of(call.target)
+    if not isinstance(adapter, ModuleFunction):
+        raise NotConcernedError
     return adapter
 
 
@@ -222,6 +226,7 @@ def new_module(call: Call, **arguments: object) -> nn.Module:
 
     Raises:
         ImplementationError: its constructor raised, or an instance cannot be copied.
+        NotConcernedError: the target is no module.
     """
     module = module_of(call)
     if isinstance(module.source, nn.Module):
@@ -250,9 +255,9 @@ def y_of(module: nn.Module, x: Tensor, call: Call) -> object:
     meaning = module_of(call).meaning()
     x = x.reshape(*[1] * (len(meaning.leading) - 1), -1, *call.case.normalized_shape)
     if meaning.channels_first:
-        y = guarded(module, x[None].movedim(-1, 1).contiguous())()
-        y = y.movedim(1, -1) if isinstance(y, Tensor) else y
-    else:
-        y = guarded(module, x)()
+        x = x[None].movedim(-1, 1).contiguous()
+    y: Any = guarded(module, x)()
+    if meaning.channels_first and isinstance(y, Tensor):
+        y = y.movedim(1, -1)
     is_whole = isinstance(y, Tensor) and y.numel() == x.numel()
-    return y.reshape(call.inputs.x.shape) if is_whole and isinstance(y, Tensor) else y
+    return y.reshape(call.inputs.x.shape) if is_whole else y

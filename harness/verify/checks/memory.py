@@ -55,29 +55,28 @@ _LEAST_BLOCKS = 1  # per call, of Python
 
 
 @check(Direction.FORWARD, *EVERY_SETTING, EXPANDED, *ONE_ELEMENT)
-def y_shares_no_memory(call: Call) -> str | None:
+def y_shares_no_memory(call: Call) -> Iterator[str]:
     """y shares no memory with x, weight, bias or the y of the call before, nor do its elements."""
     first, second = (call.outputs().y for _ in range(2))
     for name, tensor in call.given.items():
         if share_memory(tensor, second):
-            return f"returns a y that shares the memory of {name}"
+            yield f"returns a y that shares the memory of {name}"
     axes = zip(second.shape, second.stride(), strict=True)
     if any(size > 1 and step == 0 for size, step in axes):
-        return "returns a y whose rows share memory"
-    return SHARES_EARLIER_Y if share_memory(first, second) else None
+        yield "returns a y whose rows share memory"
+    if share_memory(first, second):
+        yield SHARES_EARLIER_Y
 
 
 @check(None, SMALL, TAIL, BLOCK, LONG, TWO_AXES)
-def writes_only_its_results(call: Call) -> str | None:
+def writes_only_its_results(call: Call) -> Iterator[str]:
     """A call writes to no argument, to nothing beside one, and to no .grad.
 
     A backward does not write to y.
     """
     for lay in (_between_rows, _between_columns):
         with suppress(ImplementationError):  # the scope records which layouts the target declines
-            if found := _written(call, lay):
-                return found
-    return None
+            yield from _written(call, lay)
 
 
 def _between_rows(tensor: Tensor) -> Tensor:
@@ -99,28 +98,27 @@ def _filled(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return values.to(tensor.dtype).view(shape)
 
 
-def _written(call: Call, lay: Layout) -> str | None:
+def _written(call: Call, lay: Layout) -> Iterator[str]:
     call = call.at([lay(tensor) for tensor in call.inputs.tensors])
     before = _bytes_of(call.inputs)
     call.forward().outputs()
-    if name := _changed(before, call.inputs):
-        return f"writes to the memory beside {name}"
+    for name in _changed(before, call.inputs):
+        yield f"writes to the memory beside {name}"
     if call.case.direction is Direction.FORWARD:
-        return None
+        return
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in call.given.items()}
     for leaf in leaves.values():  # of an earlier backward
         leaf.grad = torch.zeros_like(leaf)
     graph = call.graph(leaves=leaves)
     y = graph.y.detach().clone()
     graph.gradients()
-    if name := _changed(before, call.inputs):
-        return f"writes to {name}, or to the memory beside it, in training"
+    for name in _changed(before, call.inputs):
+        yield f"writes to {name}, or to the memory beside it, in training"
     if not torch.equal(graph.y.detach(), y):
-        return "writes to y in the backward"
+        yield "writes to y in the backward"
     for name, leaf in leaves.items():
         if leaf.grad is None or leaf.grad.count_nonzero():
-            return f"writes to {name}.grad, which is autograd's to write"
-    return None
+            yield f"writes to {name}.grad, which is autograd's to write"
 
 
 def _bytes_of(inputs: Inputs) -> dict[str, Tensor]:
@@ -133,37 +131,36 @@ def _bytes_of(inputs: Inputs) -> dict[str, Tensor]:
     }
 
 
-def _changed(before: dict[str, Tensor], inputs: Inputs) -> str | None:
+def _changed(before: dict[str, Tensor], inputs: Inputs) -> list[str]:
     now = _bytes_of(inputs)
-    return next((name for name in before if not torch.equal(before[name], now[name])), None)
+    return [name for name in before if not torch.equal(before[name], now[name])]
 
 
 @check(None, SMALL, BLOCK, LONG, PADDED)
-def frees_memory_after_a_call(call: Call) -> str | None:
+def frees_memory_after_a_call(call: Call) -> Iterator[str]:
     """The memory of x, y, dy and gradients is free once the caller has dropped them."""
-    if kept := _kept(call, collects=True):
-        return kept
-    return "keeps more memory with every call" if _leaks(call.forward()) else None
+    yield from _kept(call, collects=True)
+    if _leaks(call.forward()):
+        yield "keeps more memory with every call"
 
 
 @check(None, SMALL, LONG, remark=RemarkKind.KEPT_IN_A_CYCLE)
-def frees_memory_without_collector(call: Call) -> str | None:
+def frees_memory_without_collector(call: Call) -> Iterator[str]:
     """The memory of x, y, dy and gradients is free at once, without Python's cyclic collector."""
-    if _kept(call, collects=True):
-        return None  # the collector does not free it either
-    kept = _kept(call, collects=False)
-    return None if kept is None else f"{kept} until Python's cyclic collector runs"
+    if not _kept(call, collects=True):  # otherwise the collector does not free it either
+        for kept in _kept(call, collects=False):
+            yield f"{kept} until Python's cyclic collector runs"
 
 
-def _kept(call: Call, *, collects: bool) -> str | None:
+def _kept(call: Call, *, collects: bool) -> list[str]:
     with _collector_off():
         memory = _of_a_forward(call.forward())
         if call.case.direction is not Direction.FORWARD:
             memory |= _of_a_backward(call)
         if collects and any(not kept.expired() for kept in memory.values()):
             gc.collect()
-        names = (name for name, kept in memory.items() if not kept.expired())
-        return next((f"keeps the memory of {name}" for name in names), None)
+        names = [name for name, kept in memory.items() if not kept.expired()]
+        return [f"keeps the memory of {name}" for name in names]
 
 
 @contextmanager
@@ -229,16 +226,14 @@ def _leaks(call: Call) -> bool:
 
 
 @check(Direction.BACKWARD, ONE_ROW, remark=RemarkKind.SHARES_DY)
-def gradients_do_not_share_dy(call: Call) -> str | None:
+def gradients_do_not_share_dy(call: Call) -> Iterator[str]:
     """With one row, dbias equals dy, and has its own memory all the same."""
     graph = call.on(dy=call.dy.clone()).graph()
-    guarded(
-        graph.y.backward, graph.dy
-    )()  # autograd copies a gradient that is dy itself, but not a view
+    # autograd copies a gradient that is dy itself, but not a view
+    guarded(graph.y.backward, graph.dy)()
     for name, leaf in graph.leaves.items():
         if leaf.grad is not None and share_memory(leaf.grad, graph.dy):
-            return f"returns a d{name} that shares the memory of dy where x has one row"
-    return None
+            yield f"returns a d{name} that shares the memory of dy where x has one row"
 
 
 def share_memory(one: Tensor, other: Tensor) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, update_wrapper
 from time import perf_counter
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor, nn
@@ -66,23 +66,21 @@ def _way(
     """
 
     def declare(obtain: Callable[[Made], Made]) -> ContractCheck:
-        def find(call: Call) -> str | None:
+        def find(call: Call) -> Iterator[str]:
             usual = usual_of(call)
-            if usual is None:
-                return None
             made = Made.of(usual)
             obtained = guarded(obtain, made.after_calls() if is_called else made)()
             assert isinstance(obtained, Made)  # the type that obtain returns
             if (fault := obtained.fault(*(modes or MODES))) is None:
-                return None
+                return
             text, mode = fault
             in_both = obtained.fault(TRAINING) and obtained.fault(EVALUATION[0])
             text = f"{text} {'in every mode' if in_both else mode.words}"
             # the plainest way that shows it
             if Made.of(usual).fault(mode):
-                return text
+                yield text
             is_of_later_calls = Made.of(usual).after_calls().fault(mode) is not None
-            return f"{text} where {_CALLED if is_of_later_calls else where}"
+            yield f"{text} where {_CALLED if is_of_later_calls else where}"
 
         settings = SMALL, ONE_ROW, NO_BIAS, TWO_NORMALIZED
         return check(None, *settings, raises_where=where)(update_wrapper(find, obtain))
@@ -100,7 +98,7 @@ def _changed(made: Made) -> Made:
 @_way("it is a deep copy")
 def is_right_as_a_deep_copy(made: Made) -> Made:
     """copy.deepcopy copies all that matters: the original may change."""
-    if isinstance(made.module, torch.jit.ScriptModule):  # torch copies the graph of its parameters
+    if made.is_script:  # torch copies the graph of its parameters
         return made
     made.module.__class__ = kind = type("Subclass", (type(made.module),), {})
     copied = copy.deepcopy(made.module)
@@ -122,14 +120,13 @@ def is_right_after_it_was_copied(made: Made) -> Made:
 @_way("it is a shallow copy")
 def is_right_as_a_shallow_copy(made: Made) -> Made:
     """copy.copy, which shares the parameters."""
-    is_script = isinstance(made.module, torch.jit.ScriptModule)
-    return made if is_script else replace(made, module=copy.copy(made.module))
+    return made if made.is_script else replace(made, module=copy.copy(made.module))
 
 
 @_way("a model in which it shares its parameters is a deep copy")
 def shares_parameters_as_a_deep_copy(made: Made) -> Made:
     """Layers that share a parameter share it in a copy of their model, too."""
-    if isinstance(made.module, torch.jit.ScriptModule) or _has_aliases(made):
+    if made.is_script or _has_aliases(made):
         return made
     tied = Made.of(made.call)
     for role, parameter in made.parameters.items():
@@ -156,8 +153,7 @@ def is_right_where_forward_is_called(made: Made) -> Made:
 def is_right_where_it_is_scripted(made: Made) -> Made:
     """A branch for TorchScript is right; it raises for most Python code."""
     if "is_scripting" in code_of(made.call.target).names:
-        with suppress(Exception), catch_warnings():
-            simplefilter("ignore")  # torch.jit is deprecated
+        with suppress(Exception), catch_warnings(action="ignore"):  # torch.jit is deprecated
             return replace(made, module=torch.jit.script(made.module))
     return made
 
@@ -250,8 +246,8 @@ def _has_aliases(made: Made) -> bool:
 
 def _has_plain_names(made: Made) -> bool:
     """Whether torch can compute its weight and bias before a call, and store others."""
-    is_script = isinstance(made.module, torch.jit.ScriptModule)
-    return not (is_script or _has_aliases(made) or any("." in own for own in made.names.values()))
+    is_nested = any("." in name for name in made.names.values())
+    return not (made.is_script or is_nested or _has_aliases(made))
 
 
 @_way("its parameters are parametrised", is_called=False)
@@ -308,9 +304,8 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
     for keep_vars in (True, False):
         own.load_state_dict(model.state_dict(keep_vars=keep_vars))
     own.load_state_dict({**model.state_dict()})  # without metadata, as safetensors stores it
-    loaded = other.call
     other.write(made.call)  # what was loaded is a copy
-    return replace(made, call=loaded)
+    return replace(made, call=other.call)
 
 
 @_way("it is loaded from the state_dict of a torch.nn.LayerNorm")
@@ -441,7 +436,7 @@ def is_right_when_pickled(made: Made) -> Made:
 
 def _pickled(module: nn.Module) -> nn.Module:
     """Return a module that was pickled, or the module itself if pickle does not know its class."""
-    if isinstance(module, torch.jit.ScriptModule):  # torch refuses it
+    if isinstance(module, torch.jit.ScriptModule):  # torch refuses one
         return module
     try:
         pickle.dumps(type(module))
@@ -464,7 +459,7 @@ def is_right_after_another_dtype(made: Made) -> Made:
     for role, parameter in made.parameters.items():
         if parameter.dtype != other:
             raise ContractViolationError(f"keeps a {role} of {parameter.dtype} after .to({other})")
-        if parameter is not before[role] and not isinstance(made.module, torch.jit.ScriptModule):
+        if parameter is not before[role] and not made.is_script:
             raise ContractViolationError(
                 f"replaces its {role} in .to({other}), so an optimizer that was made before is "
                 "left with the old one"
@@ -505,28 +500,25 @@ def is_frozen_in_part_as_a_deep_copy(made: Made) -> Made:
 
 
 def _copied(made: Made) -> Made:
-    is_script = isinstance(made.module, torch.jit.ScriptModule)
-    return made if is_script else replace(made, module=copy.deepcopy(made.module))
+    return made if made.is_script else replace(made, module=copy.deepcopy(made.module))
 
 
 @_way("it is pickled with frozen parameters")
 def is_frozen_when_pickled(made: Made) -> Made:
     """The same of pickle."""
-    frozen = made.freeze()
-    return replace(frozen, module=_pickled(made.module))
+    return replace(made.freeze(), module=_pickled(made.module))
 
 
 @_way("it is pickled with a frozen bias")
 def is_frozen_in_part_when_pickled(made: Made) -> Made:
     """The same of pickle."""
-    frozen = made.freeze("bias")
-    return replace(frozen, module=_pickled(made.module))
+    return replace(made.freeze("bias"), module=_pickled(made.module))
 
 
 @_way("its parameters are frozen")
 def is_right_with_frozen_parameters(made: Made) -> Made:
     """x has its gradient, and the parameters stay frozen."""
-    if isinstance(made.module, torch.jit.ScriptModule):
+    if made.is_script:
         return made.freeze()
     guarded(made.module.requires_grad_, False)()
     return replace(made, frozen=tuple(made.names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.cases.inputs import copy_in_layout
 from harness.numerics import OUTPUTS, Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
@@ -98,7 +97,7 @@ _SPINS = 20_000_000
 
 
 @check(Direction.FORWARD, *EVERY_SETTING, raises_where="it is called again")
-def repeated_calls_agree(call: Call) -> str | None:
+def repeated_calls_agree(call: Call) -> Iterator[str]:
     """Call 100 returns what call 1 returned, with other calls in between."""
     first = call.outputs()
     kept = [_kept(first.y)]
@@ -111,22 +110,21 @@ def repeated_calls_agree(call: Call) -> str | None:
     for number in range(2, calls + 1):
         again = call.outputs()
         kept.append(_kept(again.y))
-        if number in (2, calls) and call.differs(first, again):
-            return f"returns another result in call {number} than in call 1, for equal arguments"
-    if other.differs(expected, other.outputs()):
-        return "returns another result after calls with other arguments"
+        if number in (2, calls) and call.differing(first, again):
+            yield f"returns another result in call {number} than in call 1, for equal arguments"
+    if other.differing(expected, other.outputs()):
+        yield "returns another result after calls with other arguments"
     # bit by bit: no two random inputs have the same LayerNorm
     if torch.equal(first.y, expected.y):
-        return "returns the same result for other arguments of the same shape"
+        yield "returns the same result for other arguments of the same shape"
     if not all(torch.equal(y, copy) for y, copy in kept):
-        return "overwrites a y that it has returned, in a later call"
+        yield "overwrites a y that it has returned, in a later call"
     with torch.inference_mode():
         y, copy = _kept(call.y())
         for _ in range(calls):
             other.y()
         if not torch.equal(y, copy):
-            return "overwrites a y that it has returned, in a later call in torch.inference_mode"
-    return None
+            yield "overwrites a y that it has returned, in a later call in torch.inference_mode"
 
 
 def _kept(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,7 +133,7 @@ def _kept(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @check(Direction.FORWARD)
-def tells_packed_sizes_apart(call: Call) -> str | None:
+def tells_packed_sizes_apart(call: Call) -> Iterator[str]:
     """Two shapes whose sizes make one number, as ``rows << 20 | N`` in a cache, have own results.
 
     Such a number is that of two shapes if N exceeds the factor, which is in the source.
@@ -152,38 +150,32 @@ def tells_packed_sizes_apart(call: Call) -> str | None:
         for own in earlier:
             own.outputs()
         if later.beyond(later.outputs()) and not alone.beyond(alone.outputs()):
-            return f"gives a wrong y for N = {later.case.hidden} after a call with N = {hidden}"
-    return None
+            yield f"gives a wrong y for N = {later.case.hidden} after a call with N = {hidden}"
 
 
 @check(None, MANY_AXES)
-def is_correct_with_many_axes(call: Call) -> str | None:
+def is_correct_with_many_axes(call: Call) -> Iterator[str]:
     """An x of nine axes has the results of its rows: kernels may hold fewer strides."""
     rows = (call.case.rows, *call.case.normalized_shape)
     as_rows = call.changed(shape=rows, normalized_dims=call.case.normalized_dims)
-    if as_rows.beyond(as_rows.outputs()):
-        return None
-    if wrong := call.beyond(call.outputs()):
-        return (
-            f"gives a wrong {min(wrong, key=OUTPUTS.index)} for an x of {call.inputs.x.dim()} axes"
-        )
-    return None
+    if not as_rows.beyond(as_rows.outputs()) and (wrong := call.beyond(call.outputs())):
+        name = min(wrong, key=OUTPUTS.index)
+        yield f"gives a wrong {name} for an x of {call.inputs.x.dim()} axes"
 
 
 @check(Direction.FORWARD)
-def tells_nearby_eps_apart(call: Call) -> str | None:
+def tells_nearby_eps_apart(call: Call) -> Iterator[str]:
     """Calls with nearly equal eps each use their own: a key of a cache may round eps."""
     if scope_of(call.target).eps is not None:
-        return None
+        return
     near = [call.changed(eps=eps, distribution=_OF_SMALL_VARIANCE) for eps in _NEARBY_EPS]
     are_right = [not own.beyond(own.outputs()) for own in near]
     if are_right[0] and not all(are_right):
-        return "adds the eps of an earlier call if both are nearly equal"
-    return None
+        yield "adds the eps of an earlier call if both are nearly equal"
 
 
 @check(None, SMALL, LONG_TAIL)
-def is_unchanged_by_other_dtypes(call: Call) -> str | None:
+def is_unchanged_by_other_dtypes(call: Call) -> Iterator[str]:
     """A call of the same shape in another dtype leaves nothing behind that a later call uses."""
     dtype = call.case.dtype
     between = "float32" if dtype in {"bfloat16", "float16"} else "bfloat16"
@@ -192,20 +184,19 @@ def is_unchanged_by_other_dtypes(call: Call) -> str | None:
         other = call.changed(dtype=between, param_dtype=between)
         among = copies_of(other.outputs())
     except (ImplementationError, ContractViolationError):  # the cases in that dtype show it
-        return None
+        return
+    where = "after a call of the same shape in another dtype"
     for own, outputs in ((call, first), (other, among)):
-        if name := own.differs(outputs, own.outputs()):
-            return f"gives another {name} after a call of the same shape in another dtype"
-    return None
+        yield from own.gives_another(outputs, own.outputs(), where)
 
 
 @check(Direction.FORWARD, *PATHS)
-def sees_new_values_at_old_addresses(call: Call) -> str | None:
+def sees_new_values_at_old_addresses(call: Call) -> Iterator[str]:
     """Values that change in place, at the same address, change the result.
 
     So do those of a new tensor at an address that another one had, whose ``_version`` is as old.
     """
-    held = call.at(call.inputs.copies().tensors)
+    held = replace(call, inputs=call.inputs.copies())
     held.outputs()
     for name, tensor in held.given.items():
         others = tensor.data, nn.Parameter(tensor)  # other tensor objects, of version 0
@@ -219,63 +210,58 @@ def sees_new_values_at_old_addresses(call: Call) -> str | None:
             changed.copy_(new)
             moved = held.on(**{name: elsewhere(new)})
             expected = copies_of(moved.outputs())
-            if moved.differs(expected, held.outputs()):
-                return f"uses the old values of {name} after {name} was changed {how}"
-            if any(moved.differs(expected, held.on(**{name: own}).outputs()) for own in others):
-                return f"uses the old values of {name} for another tensor at the same address"
+            if moved.differing(expected, held.outputs()):
+                yield f"uses the old values of {name} after {name} was changed {how}"
+            if any(moved.differing(expected, held.on(**{name: own}).outputs()) for own in others):
+                yield f"uses the old values of {name} for another tensor at the same address"
     call.changed(shape=(4, 48)).outputs()  # a second shape must not raise
-    return None
 
 
 @check(None)
-def is_correct_on_several_threads(call: Call) -> str | None:
+def is_correct_on_several_threads(call: Call) -> Iterator[str]:
     """Results on several CPU threads are as accurate as on one: no thread's part is lost."""
     before = torch.get_num_threads()
     try:
         for shape, threads in _SHAPES_AND_THREADS if call.case.device == "cpu" else ():
             own = call.changed(shape=shape)
-            for each in (own, own.forward()):
-                if name := _wrong_on_several_threads(each, threads):
-                    return f"gives a right {name} on one thread and a wrong one on {threads}"
-            if not call.target.forward_only and (name := _wrong_with_more_threads(own, threads)):
-                return f"gives a wrong {name} if the backward has more threads than the forward"
+            yield from _wrong_on_several_threads(own, threads)
+            yield from _wrong_on_several_threads(own.forward(), threads)
+            if not call.target.forward_only:
+                yield from _wrong_with_more_threads(own, threads)
     finally:
         torch.set_num_threads(before)
-    return None
 
 
-def _wrong_on_several_threads(call: Call, threads: int) -> str | None:
-    """Return the name of an output that only one thread computes correctly."""
+def _wrong_on_several_threads(call: Call, threads: int) -> Iterator[str]:
+    """Judge outputs that only one thread computes correctly."""
     reference = Reference(call.inputs, call.case)
     torch.set_num_threads(1)
     single = call.outputs()
     torch.set_num_threads(threads)
     for _ in range(_REPEATS):
         several = call.outputs()
-        if has_bits_of(several, single):
-            continue
-        if wrong := call.beyond(several, reference):
+        if not has_bits_of(several, single) and (wrong := call.beyond(several, reference)):
             for name in sorted(wrong - call.beyond(single, reference)):
-                return name
-    return None
+                yield f"gives a right {name} on one thread and a wrong one on {threads}"
 
 
-def _wrong_with_more_threads(call: Call, threads: int) -> str | None:
-    """Return the name of a gradient that is right if forward and backward have one thread."""
+def _wrong_with_more_threads(call: Call, threads: int) -> Iterator[str]:
+    """Judge gradients that are right if forward and backward have one thread."""
     torch.set_num_threads(1)
     single, graph = call.gradients(), call.graph()
     torch.set_num_threads(threads)
-    return min(call.beyond(graph.gradients()) - call.beyond(single), default=None)
+    for name in sorted(call.beyond(graph.gradients()) - call.beyond(single)):
+        yield f"gives a wrong {name} if the backward has more threads than the forward"
 
 
 @check(None, *CONCURRENT)
-def is_safe_for_concurrent_callers(call: Call) -> str | None:
+def is_safe_for_concurrent_callers(call: Call) -> Iterator[str]:
     """Threads that call at the same time each get their own results.
 
     Another thread has another eps, a third one fewer rows.
     """
     if call.case.device != "cpu" or "cpu" not in call.target.devices:
-        return None  # a GPU kernel in an interpreter, which is not thread-safe
+        return  # a GPU kernel in an interpreter, which is not thread-safe
     for one in dict.fromkeys((call.case.direction, Direction.FORWARD)):
         callers = [
             call.changed(direction=one, seed=call.case.seed + n, eps=eps)
@@ -283,8 +269,7 @@ def is_safe_for_concurrent_callers(call: Call) -> str | None:
         ]
         callers.append(callers[0].changed(shape=(call.case.rows // 2, *call.case.shape[1:])))
         if name := changed_beside_another_caller(callers, Call.outputs):
-            return f"gives another {name} while a second Python thread calls it"
-    return None
+            yield f"gives another {name} while a second Python thread calls it"
 
 
 def changed_beside_another_caller(
@@ -313,22 +298,23 @@ def changed_beside_another_caller(
     finally:
         sys.setswitchinterval(interval)
     names = (
-        own.differs(right, outputs)
+        name
         for own, right, returned in zip(callers, expected, results, strict=True)
         for outputs in returned
+        for name in own.differing(right, outputs)
     )
-    return next(filter(None, names), None)
+    return next(names, None)
 
 
 @check(None, SMALL, LONG_TAIL)
-def works_on_the_current_stream(call: Call) -> str | None:
+def works_on_the_current_stream(call: Call) -> Iterator[str]:
     """Work is queued on the current stream, behind what has been queued there before.
 
     The stream is kept busy, and only then gets its inputs. A kernel that is launched on another
     stream, such as the default one, does not wait, and reads what the inputs held before.
     """
     if call.case.device != "cuda":
-        return None
+        return
     expected = copies_of(call.outputs())  # compiles it, if it must be
     held = call.seeded(1)
     stream = torch.cuda.Stream()  # one that does not wait for the default stream
@@ -341,24 +327,22 @@ def works_on_the_current_stream(call: Call) -> str | None:
             found = copies_of(held.outputs())
     finally:  # nothing may be freed that another stream still reads
         torch.cuda.synchronize()
-    if name := call.differs(expected, found):
-        return f"computes {name} before the work queued on the current stream is done"
-    return None
+    for name in call.differing(expected, found):
+        yield f"computes {name} before the work queued on the current stream is done"
 
 
 @check(Direction.FORWARD)
-def records_no_unwanted_graph(call: Call) -> str | None:
+def records_no_unwanted_graph(call: Call) -> Iterator[str]:
     """y requires a gradient only if an input does and gradients are being recorded."""
     if call.on(**call.leaves()).outputs().y.requires_grad:
-        return "returns a y that requires a gradient under torch.no_grad()"
+        yield "returns a y that requires a gradient under torch.no_grad()"
     with torch.enable_grad():
         if call.y().requires_grad:
-            return "returns a y that requires a gradient although no input does"
-    return None
+            yield "returns a y that requires a gradient although no input does"
 
 
 @check(None, SMALL, BLOCK, LONG, PADDED)
-def restores_process_state(call: Call) -> str | None:
+def restores_process_state(call: Call) -> Iterator[str]:
     """Random number generators, modes and defaults are left as they were."""
     calls: list[Callable[[], object]] = [call.y]
     if call.case.direction is not Direction.FORWARD:
@@ -366,59 +350,56 @@ def restores_process_state(call: Call) -> str | None:
     with process_state_restored():
         for make in calls:
             make()  # a first call may import modules, which may change filters or the environment
-        for set_state in (set_other_state, set_usual_state):
-            for is_recording in (False, True):
-                for make in calls:
-                    set_state()
-                    torch.set_grad_enabled(is_recording)
-                    before = process_state()
-                    make()
-                    after = process_state()
-                    for name, value in before.items():
-                        if after[name] != value:
-                            return f"changes {name} of the process"
-    return None
+        states = (set_other_state, set_usual_state)
+        for set_state, is_recording, make in product(states, (False, True), calls):
+            set_state()
+            torch.set_grad_enabled(is_recording)
+            yield from (f"changes {name} of the process" for name in _changed_by(make))
+
+
+def _changed_by(make: Callable[[], object]) -> list[str]:
+    """Return the names of what a call changes in the state of the process."""
+    before = process_state()
+    make()
+    after = process_state()
+    return [name for name, value in before.items() if after[name] != value]
 
 
 @check(None)
-def draws_no_random_numbers(call: Call) -> str | None:
+def draws_no_random_numbers(call: Call) -> Iterator[str]:
     """Not even in the first call of a row length, where a target may time its kernels."""
     first = call.changed(shape=(*call.case.shape[:-1], call.case.hidden + _UNUSUAL))
-    before = process_state()
-    first.outputs()
-    after = process_state()
-    changed = [name for name in before if "generator" in name and after[name] != before[name]]
-    return f"advances {changed[0]} in its first call of a row length" if changed else None
+    for name in _changed_by(first.outputs):
+        if "generator" in name:
+            yield f"advances {name} in its first call of a row length"
 
 
 @check(Direction.FORWARD)
-def restores_process_state_where_it_raises(call: Call) -> str | None:
+def restores_process_state_where_it_raises(call: Call) -> Iterator[str]:
     """A call that raises for wrong shapes leaves modes as they were, too."""
     wrong = call.case.hidden + 1
     call.is_refused((wrong,))  # it may import modules
+
+    def give_wrong_shapes() -> None:
+        call.is_refused((wrong,))
+        for name, parameter in call.parameters.items():
+            call.is_refused(call.case.normalized_shape, **{name: parameter[:-1]})
+
     with process_state_restored():
         for is_recording in (False, True):
             set_usual_state()
             torch.set_grad_enabled(is_recording)
-            before = process_state()
-            call.is_refused((wrong,))
-            for name, parameter in call.parameters.items():
-                call.is_refused(call.case.normalized_shape, **{name: parameter[:-1]})
-            after = process_state()
-            for name, value in before.items():
-                if after[name] != value:
-                    return f"changes {name} of the process where it raises for a wrong shape"
-    return None
+            for name in _changed_by(give_wrong_shapes):
+                yield f"changes {name} of the process where it raises for a wrong shape"
 
 
 @check(Direction.FORWARD, raises_where="its arguments were made in torch.inference_mode")
-def takes_tensors_of_inference_mode(call: Call) -> str | None:
+def takes_tensors_of_inference_mode(call: Call) -> Iterator[str]:
     """Tensors made in torch.inference_mode have no version; y of them is the same."""
     with torch.inference_mode():
-        made = call.on(**{name: copy_in_layout(own) for name, own in call.given.items()})
-    if call.differs(call.outputs(), made.outputs()):
-        return "gives another y of tensors that were made in torch.inference_mode"
-    return None
+        made = replace(call, inputs=call.inputs.copies())
+    where = "of tensors that were made in torch.inference_mode"
+    yield from call.gives_another(call.outputs(), made.outputs(), where)
 
 
 class _Subclass(Tensor):
@@ -426,7 +407,7 @@ class _Subclass(Tensor):
 
 
 @check(Direction.FORWARD)
-def takes_shared_memory_and_subclasses(call: Call) -> str | None:
+def takes_shared_memory_and_subclasses(call: Call) -> Iterator[str]:
     """y is the same for an x that another process reads, or that is of a subclass of Tensor."""
     x = call.inputs.x
     for words, given in (
@@ -436,23 +417,21 @@ def takes_shared_memory_and_subclasses(call: Call) -> str | None:
         with suppress(ImplementationError), torch.no_grad():
             y = guarded(call.y_of, given)()
             y = checked("y", y.as_subclass(Tensor) if isinstance(y, Tensor) else y, x)
-            if call.differs(call.outputs(), Outputs(y=y)):
-                return f"gives another y for an x {words}"
+            yield from call.gives_another(call.outputs(), Outputs(y=y), f"for an x {words}")
         if not torch.equal(given.as_subclass(Tensor), x):
-            return f"changes an x {words}"
-    return None
+            yield f"changes an x {words}"
 
 
 @check(
     None, SMALL, MANY, LONG_TAIL, remark=RemarkKind.AUTOCAST, raises_where="torch.autocast is on"
 )
-def keeps_accuracy_under_autocast(call: Call) -> str | None:
+def keeps_accuracy_under_autocast(call: Call) -> Iterator[str]:
     """Under autocast, results are as accurate as before: PyTorch's own keeps float32.
 
     It also returns float32 for half precision on some devices, which others may do, too.
     """
     if call.case.dtype == "float64":
-        return None
+        return
     function = call.target.function
     halves = {"float16": [torch.float16], "bfloat16": [torch.bfloat16]}
     dtypes = halves.get(call.case.dtype, [torch.bfloat16, torch.float16])
@@ -461,7 +440,7 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
         with autocast():
             return function(x, *arguments, **named).to(x.dtype)
 
-    inside = replace(call, target=replace(call.target, function=under_autocast))
+    inside = call.by(under_autocast)
     pairs = ((call.forward(), inside.forward()), (call, inside))
     for half, (own, other) in product(dtypes, pairs):
         autocast = partial(torch.autocast, call.inputs.x.device.type, dtype=half)
@@ -472,12 +451,11 @@ def keeps_accuracy_under_autocast(call: Call) -> str | None:
             with autocast():  # the backward alone
                 found.append(graph.gradients())
         if any(own.beyond(outputs) - own.beyond(plain) for outputs in found):
-            return "is less accurate under torch.autocast, where PyTorch's own computes in float32"
-    return None
+            yield "is less accurate under torch.autocast, where PyTorch's own computes in float32"
 
 
 @check(Direction.FORWARD, raises_where="torch.set_default_device names another device")
-def stays_on_the_device_of_x(call: Call) -> str | None:
+def stays_on_the_device_of_x(call: Call) -> Iterator[str]:
     """y is on the device of x, whatever the default one, and on the meta device."""
     call.outputs()  # a first call may make a module
     meta = call.at([tensor.to("meta") for tensor in call.inputs.tensors]).forward()
@@ -487,12 +465,11 @@ def stays_on_the_device_of_x(call: Call) -> str | None:
         with suppress(ImplementationError):  # it may need values
             meta.y()
     except ContractViolationError as violation:
-        return f"makes its results on another device: {violation}"
-    return None
+        yield f"makes its results on another device: {violation}"
 
 
 @check(Direction.BACKWARD)
-def keeps_calls_of_a_graph_apart(call: Call) -> str | None:
+def keeps_calls_of_a_graph_apart(call: Call) -> Iterator[str]:
     """Another call with the same weight and bias, or with the same x, changes no gradient.
 
     A layer may be applied to queries and to keys, and two layers to one x.
@@ -504,19 +481,17 @@ def keeps_calls_of_a_graph_apart(call: Call) -> str | None:
         shape = (rows, *call.case.normalized_shape)
         other = call.changed(shape=shape, normalized_dims=call.case.normalized_dims, seed=1)
         other.graph(leaves={**graph.leaves, "x": other.inputs.x.clone().requires_grad_()})
-        if name := call.differs(expected, graph.gradients()):
-            return f"gives another {name} after a further call with the same tensors in a graph"
-    return None
+        where = "after a further call with the same tensors in a graph"
+        yield from call.gives_another(expected, graph.gradients(), where)
 
 
 @check(None, SMALL, BLOCK, LONG)
-def is_unchanged_by_modes_of_the_caller(call: Call) -> str | None:
+def is_unchanged_by_modes_of_the_caller(call: Call) -> Iterator[str]:
     """The default dtype, the deterministic mode and the anomaly mode change no result."""
     call = call.changed(distribution="mixed_conditions")  # shows other statistics, too
     expected = copies_of(call.outputs())
     with process_state_restored():
         set_caller_state()
         outputs = call.outputs()
-    if name := call.differs(expected, outputs):
-        return f"gives another {name} with another default dtype, deterministic or anomaly mode"
-    return None
+    where = "with another default dtype, deterministic or anomaly mode"
+    yield from call.gives_another(expected, outputs, where)

@@ -6,12 +6,12 @@ operators are PyTorch's. What a target refuses is no mistake.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from warnings import catch_warnings, simplefilter
+from warnings import catch_warnings
 
 import torch
 from torch import Tensor
@@ -40,53 +40,47 @@ _FORWARD_LIMIT = 1e-2  # of its norm: float32 is within 1e-5 here, a missing ter
 
 
 @check(None)
-def is_correct_where_it_is_compiled(call: Call) -> str | None:
+def is_correct_where_it_is_compiled(call: Call) -> Iterator[str]:
     """A branch for torch.compile is right; traced by it, and run by PyTorch's own operators."""
     if not code_of(call.target).names & _COMPILING:
-        return None
-    traced = torch.compile(call.target.function, backend="eager")
-    inside = replace(call, target=replace(call.target, function=traced))
+        return
+    inside = call.by(torch.compile(call.target.function, backend="eager"))
     for own, other in ((call, inside), (call.forward(), inside.forward())):
         expected = copies_of(own.outputs())
         with suppress(ImplementationError):
-            if name := own.differs(expected, other.outputs()):
-                return f"gives another {name} under torch.compile"
-    return None
+            yield from own.gives_another(expected, other.outputs(), "under torch.compile")
 
 
 @check(Direction.FORWARD)
-def is_correct_where_it_is_traced(call: Call) -> str | None:
+def is_correct_where_it_is_traced(call: Call) -> Iterator[str]:
     """The same of a branch for torch.jit.trace."""
     if not code_of(call.target).names & _TRACING:
-        return None
+        return
     x = call.inputs.x
-    with suppress(ImplementationError), torch.no_grad(), catch_warnings():
-        simplefilter("ignore")  # torch.jit is deprecated
+    # torch.jit is deprecated
+    with suppress(ImplementationError), torch.no_grad(), catch_warnings(action="ignore"):
         traced: Any = guarded(partial(torch.jit.trace, check_trace=False), call.y_of, x)()
-        if call.differs(call.outputs(), Outputs(y=checked("y", guarded(traced, x)(), x))):
-            return "gives another y under torch.jit.trace"
-    return None
+        found = Outputs(y=checked("y", guarded(traced, x)(), x))
+        yield from call.gives_another(call.outputs(), found, "under torch.jit.trace")
 
 
 @check(Direction.FORWARD)
-def is_correct_under_vmap(call: Call) -> str | None:
+def is_correct_under_vmap(call: Call) -> Iterator[str]:
     """Under torch.vmap over x, its parameters or both, y is that of each part, or it raises."""
     if not code_of(call.target).names & {"vmap", "register_vmap"}:
-        return None
+        return
     parts = [call.seeded(number) for number in range(_PARTS)]
     given, parameters = tuple(call.given), tuple(call.parameters)
     for names, axis in ((("x",), 0), (("x",), -1), (parameters, 0), (parameters, -1), (given, 0)):
         stacked = [torch.stack([part.given[name] for part in parts], axis) for name in names]
         y_of = partial(_y_of, call, names)
-        with suppress(ImplementationError), torch.no_grad(), catch_warnings():
-            simplefilter("ignore")  # of torch, where it runs one part after the other
+        # torch warns where it runs one part after the other
+        with suppress(ImplementationError), torch.no_grad(), catch_warnings(action="ignore"):
             mapped = guarded(torch.vmap(y_of, in_dims=axis), *stacked)() if stacked else ()
             assert isinstance(mapped, Tensor | tuple)  # the type that vmap returns
             for part, y in zip(parts, mapped, strict=False):
                 own = call.on(**{name: part.given[name] for name in names})
-                if own.differs(own.outputs(), Outputs(y=y)):
-                    return "gives another y under torch.vmap"
-    return None
+                yield from own.gives_another(own.outputs(), Outputs(y=y), "under torch.vmap")
 
 
 def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
@@ -96,11 +90,11 @@ def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
 
 
 @check(Direction.BACKWARD, SMALL, TWO_AXES)
-def forward_derivative_is_correct(call: Call) -> str | None:
+def forward_derivative_is_correct(call: Call) -> Iterator[str]:
     """The derivative in forward mode, of torch.func.jvp, is right, or raises."""
     given = next(with_right_gradients(call), None)
     if given is None:
-        return None
+        return
     exact = replace(given.at([own.double() for own in given.inputs.tensors]), target=EXACT)
     for names in dict.fromkeys((tuple(given.given), *((name,) for name in given.given))):
         directions = [given.seeded(1).given[name] for name in names]
@@ -109,8 +103,7 @@ def forward_derivative_is_correct(call: Call) -> str | None:
             expected = _along(exact, names, [own.double() for own in directions])
             assert isinstance(found, Tensor)  # the type that _along returns
             if not (found.double() - expected).norm() <= _FORWARD_LIMIT * expected.norm():
-                return "has a wrong derivative in forward mode (torch.func.jvp), without an error"
-    return None
+                yield "has a wrong derivative in forward mode (torch.func.jvp), without an error"
 
 
 def _along(call: Call, names: Sequence[str], directions: Sequence[Tensor]) -> Tensor:
@@ -121,18 +114,16 @@ def _along(call: Call, names: Sequence[str], directions: Sequence[Tensor]) -> Te
 
 
 @check(Direction.BACKWARD)
-def is_correct_under_func_vjp(call: Call) -> str | None:
+def is_correct_under_func_vjp(call: Call) -> Iterator[str]:
     """The gradients of torch.func.vjp are those of torch.autograd, for all inputs and in part."""
     expected = copies_of(call.gradients())
     for names in (tuple(call.given), ("x",), tuple(call.parameters)):
-        with suppress(ImplementationError), catch_warnings():
-            simplefilter("ignore")
+        with suppress(ImplementationError), catch_warnings(action="ignore"):
             derived = guarded(_vjp, call, names)() if names else ()
             assert isinstance(derived, tuple)  # the type that _vjp returns
             own = {f"d{name}": gradient for name, gradient in zip(names, derived, strict=True)}
-            if name := call.differs(expected, Outputs(y=expected.y, **own)):
-                return f"gives another {name} under torch.func.vjp"
-    return None
+            found = Outputs(y=expected.y, **own)
+            yield from call.gives_another(expected, found, "under torch.func.vjp")
 
 
 def _vjp(call: Call, names: Sequence[str]) -> tuple[Tensor, ...]:
@@ -142,16 +133,15 @@ def _vjp(call: Call, names: Sequence[str]) -> tuple[Tensor, ...]:
 
 
 @check(Direction.BACKWARD)
-def is_correct_for_batched_gradients(call: Call) -> str | None:
+def is_correct_for_batched_gradients(call: Call) -> Iterator[str]:
     """With is_grads_batched=True, as for a Jacobian, the gradients of each dy are right."""
     graph, parts = call.graph(), [call, call.on(dy=call.seeded(1).dy)]
-    with suppress(ImplementationError), catch_warnings():
-        simplefilter("ignore")  # of torch, where it runs one part after the other
+    # torch warns where it runs one part after the other
+    with suppress(ImplementationError), catch_warnings(action="ignore"):
         stacked, leaves = torch.stack([part.dy for part in parts]), tuple(graph.leaves.values())
         batched = gradients_of(graph.y, leaves, stacked, is_grads_batched=True)
         named = [*zip((f"d{name}" for name in graph.leaves), batched, strict=True)]
         for at, part in enumerate(parts):
             own = {name: gradient[at] for name, gradient in named if gradient is not None}
-            if name := part.differs(part.gradients(), Outputs(y=graph.y.detach(), **own)):
-                return f"gives another {name} with is_grads_batched=True"
-    return None
+            found = Outputs(y=graph.y.detach(), **own)
+            yield from part.gives_another(part.gradients(), found, "with is_grads_batched=True")
