@@ -88,8 +88,7 @@ def _without(call: Call, what: str) -> Iterator[str]:
         made = Made(built, {role: names[role] for role in left}, given).filled()
         fault = made.fault(*reversed(EVALUATION), TRAINING)  # the first call may keep its tensors
         with suppress(ImplementationError):  # it cannot be copied, which the check of copies says
-            copied = guarded(copy.deepcopy, built)()
-            assert isinstance(copied, nn.Module)
+            copied: Any = guarded(copy.deepcopy, built)()
             fault = fault or replace(made, module=copied).fault(TRAINING)
         if fault and not Made.of(usual).fault(fault[1]):
             yield f"{fault[0]} {fault[1].words} with {flag}=False"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -27,16 +28,12 @@ _LOST = 1e-2  # of the size of an output, as in a grade: fewer than two digits a
 def is_the_bias_in_rows_of_one(call: Call) -> Iterator[str]:
     """In rows of one element y is the bias, and dx and dweight are 0, however large x is."""
     largest = _LARGE.get(call.case.dtype, _USUAL_LARGE)
-    try:
+    exact = "y is the bias, and dx and dweight are 0"
+    with suppress(ImplementationError):  # a remark of its own, if it is one at all
         one = call.changed(shape=(_ROWS, 1), distribution=f"largest_{largest}")
-        outputs = one.outputs() if one.case.hidden == 1 and one.case.eps else None
-    except ImplementationError:  # a remark of its own, if it is one at all
-        return
-    if outputs is not None and (wrong := _not_of_rows_of_one(one, outputs)):
-        where = f"in rows of one element at |x| = {largest}"
-        yield (
-            f"gives a wrong {listed(wrong)} {where}, where y is the bias, and dx and dweight are 0"
-        )
+        is_judged = one.case.hidden == 1 and one.case.eps
+        if is_judged and (wrong := listed(_not_of_rows_of_one(one, one.outputs()))):
+            yield f"gives a wrong {wrong} in rows of one element at |x| = {largest}, where {exact}"
 
 
 def _not_of_rows_of_one(call: Call, outputs: Outputs) -> list[str]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 from warnings import catch_warnings
 
 import torch
@@ -79,9 +80,8 @@ _ASKED = {
     "x, with frozen parameters": " where weight and bias are frozen",
 }
 _SECOND_LIMIT = 1e-4  # of the norm: correct ones are within 5e-7 in float32
-_HIGHER_LIMIT = (
-    1e-6  # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
-)
+# of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
+_HIGHER_LIMIT = 1e-6
 
 
 @check(Direction.BACKWARD, *EVERY_SETTING)
@@ -338,8 +338,7 @@ def second_derivative_is_correct(call: Call) -> Iterator[str]:
     for given in with_right_gradients(call):
         for asked, where in _ASKED.items():
             with suppress(ImplementationError):
-                second = _second_derivative(given, asked)
-                for name in _wrongly_derived(given, second, asked):
+                for name in _wrongly_derived(given, asked):
                     what = f"a wrong second derivative with respect to {name}{where}"
                     yield f"has {what}, without an error"
 
@@ -351,7 +350,7 @@ def second_derivative_exists(call: Call) -> Iterator[str]:
         if number and given.case.affine is Affine.BIAS:
             continue  # torch's own has none there
         try:
-            _second_derivative(given, "all")
+            guarded(_second, given, "all")()
         except ImplementationError as raised:
             where = f" where {AXES['affine'].words[f'is {given.case.affine}']}" if number else ""
             yield f"has no second derivative{where} ({cause(raised.reason)})"
@@ -366,16 +365,18 @@ def higher_derivatives_are_correct(call: Call) -> Iterator[str]:
     exact, wrong = replace(given, target=EXACT), []
     for words, derivative in _HIGHER.items():
         with suppress(ImplementationError):
-            found, expected = (guarded(derivative, own)() for own in (given, exact))
-            assert isinstance(found, Tensor)  # the type that each of them returns
-            assert isinstance(expected, Tensor)
+            derived: list[Any] = [guarded(derivative, *_along(own))() for own in (given, exact)]
+            found, expected = derived
             if not (found - expected).abs() <= _HIGHER_LIMIT * expected.abs().clamp(min=1):
                 wrong.append(words)
     if wrong:
         yield f"has a wrong {listed(wrong)}, without an error"
 
 
-def _along(call: Call) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
+Scalar = Callable[[Tensor], Tensor]
+
+
+def _along(call: Call) -> tuple[Scalar, Tensor, Tensor]:
     """Return the inner product of y with dy as a function of x, its x, and a direction."""
 
     def scalar(x: Tensor) -> Tensor:
@@ -385,8 +386,7 @@ def _along(call: Call) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
     return scalar, call.inputs.x, call.seeded(1).inputs.x
 
 
-def _third_derivative(call: Call) -> Tensor:
-    scalar, x, direction = _along(call)
+def _third_derivative(scalar: Scalar, x: Tensor, direction: Tensor) -> Tensor:
     x = x.clone().requires_grad_()
     derived = scalar(x)
     for _ in range(3):
@@ -395,13 +395,11 @@ def _third_derivative(call: Call) -> Tensor:
     return derived.detach()
 
 
-def _forward_twice(call: Call) -> Tensor:
-    scalar, x, direction = _along(call)
+def _forward_twice(scalar: Scalar, x: Tensor, direction: Tensor) -> Tensor:
     return jvp(lambda at: jvp(scalar, [at], [direction]), [x], [direction])
 
 
-def _backward_of_forward(call: Call) -> Tensor:
-    scalar, x, direction = _along(call)
+def _backward_of_forward(scalar: Scalar, x: Tensor, direction: Tensor) -> Tensor:
     gradient: Tensor = torch.func.grad(lambda at: jvp(scalar, [at], [direction]))(x)
     return (gradient * direction).sum()
 
@@ -416,7 +414,7 @@ def jvp(
     return derived
 
 
-_HIGHER: dict[str, Callable[[Call], Tensor]] = {
+_HIGHER: dict[str, Callable[[Scalar, Tensor, Tensor], Tensor]] = {
     "third derivative": _third_derivative,
     "jvp of a jvp": _forward_twice,
     "gradient of a jvp": _backward_of_forward,
@@ -436,33 +434,26 @@ def with_right_gradients(call: Call) -> Iterator[Call]:
         yield given
 
 
-def _second_derivative(call: Call, asked: str) -> tuple[Tensor, ...]:
-    """Return the derivative of the gradients along a direction.
+def _wrongly_derived(call: Call, asked: str) -> Iterator[str]:
+    """Yield the inputs whose second derivative is wrong.
 
     Raises:
         ImplementationError: the target raised.
     """
-    second = guarded(_second, call, call.seeded(1).inputs.tensors, asked)()
-    assert isinstance(second, tuple)  # the type that _second returns
-    return second
-
-
-def _wrongly_derived(call: Call, second: Sequence[Tensor], asked: str) -> Iterator[str]:
-    """Yield the inputs whose second derivative is wrong."""
-    tensors, along = (given.inputs.tensors for given in (call, call.seeded(1)))
-    exact = replace(call.at([own.double() for own in tensors]), target=EXACT)
-    expected = _second(exact, [own.double() for own in along], asked)
-    for name, found, right in zip([*call.given, "dy"], second, expected, strict=True):
+    second: Any = guarded(_second, call, asked)()
+    exact = replace(call.at([own.double() for own in call.inputs.tensors]), target=EXACT)
+    for name, found, right in zip([*call.given, "dy"], second, _second(exact, asked), strict=True):
         limit = _SECOND_LIMIT * max(right.norm(), right.numel() ** 0.5)
         if not (found - right).norm() <= limit:
             yield name
 
 
-def _second(call: Call, along: Sequence[Tensor], asked: str) -> tuple[Tensor, ...]:
-    """Return the derivative of the inner product of the gradients with a direction.
+def _second(call: Call, asked: str) -> tuple[Tensor, ...]:
+    """Return the derivative of the gradients along a direction.
 
-    It is derived with respect to x, weight, bias and dy.
+    The inner product of the two is derived with respect to x, weight, bias and dy.
     """
+    along = call.seeded(1).inputs.tensors
     tensors = [tensor.clone().requires_grad_() for tensor in call.inputs.tensors]
     *leaves, dy = tensors
     if asked == "x, with frozen parameters":

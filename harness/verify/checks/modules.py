@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial, update_wrapper
 from time import perf_counter
+from typing import Any
 from warnings import catch_warnings
 
 import torch
@@ -69,8 +70,7 @@ def _way(
         def find(call: Call) -> Iterator[str]:
             usual = usual_of(call)
             made = Made.of(usual)
-            obtained = guarded(obtain, made.after_calls() if is_called else made)()
-            assert isinstance(obtained, Made)  # the type that obtain returns
+            obtained: Any = guarded(obtain, made.after_calls() if is_called else made)()
             if (fault := obtained.fault(*(modes or MODES))) is None:
                 return
             text, mode = fault
@@ -312,10 +312,9 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
 def is_right_with_the_state_of_torch(made: Made) -> Made:
     """A module whose parameters have torch's names takes the checkpoints of torch's LayerNorm."""
     other = made.another()
-    if any(role != name for role, name in made.names.items()):
-        return made
     torchs = nn.LayerNorm(made.call.case.normalized_shape, bias="bias" in made.names)
-    if {*torchs.state_dict()} != {*made.module.state_dict()}:
+    is_renamed = any(role != name for role, name in made.names.items())
+    if is_renamed or {*torchs.state_dict()} != {*made.module.state_dict()}:
         return made
     replace(made, module=torchs).write(other.call)
     made.module.load_state_dict(torchs.state_dict())

@@ -76,8 +76,7 @@ def is_correct_under_vmap(call: Call) -> Iterator[str]:
         y_of = partial(_y_of, call, names)
         # torch warns where it runs one part after the other
         with suppress(ImplementationError), torch.no_grad(), catch_warnings(action="ignore"):
-            mapped = guarded(torch.vmap(y_of, in_dims=axis), *stacked)() if stacked else ()
-            assert isinstance(mapped, Tensor | tuple)  # the type that vmap returns
+            mapped: Any = guarded(torch.vmap(y_of, in_dims=axis), *stacked)() if stacked else ()
             for part, y in zip(parts, mapped, strict=False):
                 own = call.on(**{name: part.given[name] for name in names})
                 yield from own.gives_another(own.outputs(), Outputs(y=y), "under torch.vmap")
@@ -92,16 +91,14 @@ def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
 @check(Direction.BACKWARD, SMALL, TWO_AXES)
 def forward_derivative_is_correct(call: Call) -> Iterator[str]:
     """The derivative in forward mode, of torch.func.jvp, is right, or raises."""
-    given = next(with_right_gradients(call), None)
-    if given is None:
+    if (given := next(with_right_gradients(call), None)) is None:
         return
     exact = replace(given.at([own.double() for own in given.inputs.tensors]), target=EXACT)
     for names in dict.fromkeys((tuple(given.given), *((name,) for name in given.given))):
         directions = [given.seeded(1).given[name] for name in names]
         with suppress(ImplementationError):
-            found = guarded(_along, given, names, directions)()
+            found: Any = guarded(_along, given, names, directions)()
             expected = _along(exact, names, [own.double() for own in directions])
-            assert isinstance(found, Tensor)  # the type that _along returns
             if not (found.double() - expected).norm() <= _FORWARD_LIMIT * expected.norm():
                 yield "has a wrong derivative in forward mode (torch.func.jvp), without an error"
 
@@ -119,8 +116,7 @@ def is_correct_under_func_vjp(call: Call) -> Iterator[str]:
     expected = copies_of(call.gradients())
     for names in (tuple(call.given), ("x",), tuple(call.parameters)):
         with suppress(ImplementationError), catch_warnings(action="ignore"):
-            derived = guarded(_vjp, call, names)() if names else ()
-            assert isinstance(derived, tuple)  # the type that _vjp returns
+            derived: Any = guarded(_vjp, call, names)() if names else ()
             own = {f"d{name}": gradient for name, gradient in zip(names, derived, strict=True)}
             found = Outputs(y=expected.y, **own)
             yield from call.gives_another(expected, found, "under torch.func.vjp")
