@@ -6,9 +6,10 @@ size, are measured block by block in :mod:`harness.numerics.error_measurement`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ __all__ = [
     "elsewhere",
     "gradients_of",
     "has_bits_of",
+    "repeat",
 ]
 
 INPUTS = ("x", "weight", "bias")
@@ -275,6 +277,15 @@ def gradients_of(
     returned = guarded(call)()
     assert isinstance(returned, tuple)  # the type that autograd.grad returns
     return returned
+
+
+def repeat(call: Callable[[], object], most: int, most_s: float) -> int:
+    """Call up to ``most`` times and for ``most_s`` seconds; return how often."""
+    began, made = perf_counter(), 0
+    while made < most and perf_counter() - began < most_s:
+        call()
+        made += 1
+    return made
 
 
 def elsewhere(tensor: Tensor) -> Tensor:

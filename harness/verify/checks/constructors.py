@@ -71,9 +71,8 @@ def _without(call: Call, what: str) -> Iterator[str]:
     usual = usual_of(call)
     off = {"weight", "bias"} if what == "affine" else {what}
     left = {*usual.parameters} - off
-    for flag, switched in module_of(call).switches.items():
-        if switched != what:
-            continue
+    switches = module_of(call).switches
+    for flag in [own for own, switched in switches.items() if switched == what]:
         built = new_module(usual, **{flag: False})
         guarded(getattr(built, "reset_parameters", lambda: None))()
         guarded(repr, built)()
@@ -230,16 +229,12 @@ def is_right_when_converted(call: Call) -> Iterator[str]:
     usual, module = usual_of(call), module_of(call)
     if not isinstance(module.source, type):
         return
-    given = usual.parameters
-    torchs = nn.LayerNorm(
-        usual.case.normalized_shape, usual.case.eps, bool(given), "bias" in given
-    ).to(usual.inputs.x)
+    given, shape, eps = usual.parameters, usual.case.normalized_shape, usual.case.eps
+    torchs = nn.LayerNorm(shape, eps, bool(given), "bias" in given).to(usual.inputs.x)
     with torch.no_grad():
         for role, own in torchs.named_parameters():
             own.copy_(given.get(role, own))
-    for name in dir(module.source):
-        if not name.startswith("from_"):
-            continue
+    for name in [own for own in dir(module.source) if own.startswith("from_")]:
         with suppress(ImplementationError):  # it may convert something else
             converted = guarded(getattr(module.source, name), torchs)()
             if isinstance(converted, nn.Module) and isinstance(converted, module.source):
@@ -261,11 +256,8 @@ def is_safe_for_concurrent_callers_of_a_module(call: Call) -> Iterator[str]:
             return Outputs(y=checked("y", y_of(module, own.inputs.x, own), own.inputs.x))
 
     fewer = usual.of_case(shape=(usual.case.rows // 2, *usual.case.shape[1:]))
-    callers = (
-        usual,
-        seeded(usual).on(**usual.parameters),
-        fewer.on(x=usual.inputs.x[: fewer.case.rows]),
-    )
+    fewer = fewer.on(x=usual.inputs.x[: fewer.case.rows])
+    callers = (usual, seeded(usual).on(**usual.parameters), fewer)
     for is_training in (False, True):
         module.train(is_training)
         if changed_beside_another_caller(callers, outputs_of):
@@ -283,9 +275,8 @@ def runs_hooks(call: Call) -> Iterator[str]:
     kinds += [] if call.target.forward_only else ["full_backward", "full_backward_pre"]
     for scope, kind in product(("", "module_"), kinds):
         made, runs = Made.of(usual), list[object]()
-        register = getattr(
-            nn.modules.module if scope else made.module, f"register_{scope}{kind}_hook"
-        )
+        holder: object = nn.modules.module if scope else made.module
+        register = getattr(holder, f"register_{scope}{kind}_hook")
         try:
             handle = register(lambda *arguments, runs=runs: runs.append(None))
         except RuntimeError:  # a ScriptModule takes none

@@ -198,7 +198,7 @@ def contract_findings(
         for nearest in (*own, *(beyond(own, with_sizes=with_sizes) if own else ())):
             if found and is_over():
                 break
-            with suppress(_DeclinedError):
+            with suppress(ImplementationError):
                 found[nearest] = _finding(declared, implementation, nearest)
         first = min(filter(None, found.values()), key=_precedence, default=None)
         if first is None:
@@ -215,17 +215,17 @@ def contract_findings(
             yield replace(first, text=first.text + _where(found))
 
 
-class _DeclinedError(Exception):
-    """The target declines a call that the check needs."""
-
-
 def _finding(declared: ContractCheck, implementation: Implementation, case: Case) -> Finding | None:
-    """Return what a check finds at one setting."""
+    """Return what a check finds at one setting.
+
+    Raises:
+        ImplementationError: the target declines a call that the check needs.
+    """
     try:
         text = declared(implementation, case)
     except ImplementationError as raised:
         if raised.status is Status.UNSUPPORTED:
-            raise _DeclinedError from raised
+            raise
         return _raised(declared, raised, case.dtype)
     except ContractViolationError as violation:
         return _Unlike(declared.name, Severity.WRONG, str(violation), (case.dtype,))

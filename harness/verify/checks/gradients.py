@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 from warnings import catch_warnings
 
@@ -23,7 +22,7 @@ from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError, guarded
-from harness.verify.checks.calls import INPUTS, Call, elsewhere, has_bits_of
+from harness.verify.checks.calls import INPUTS, Call, elsewhere, has_bits_of, repeat
 from harness.verify.checks.contract_checks import (
     EVERY_SETTING,
     LONG,
@@ -187,12 +186,9 @@ def graphs_are_independent(call: Call) -> Iterator[str]:
 def is_unchanged_by_many_forwards(call: Call) -> Iterator[str]:
     """A backward uses what its own forward saved, not the slot of a ring that others reuse."""
     expected, graph = copies_of(call.gradients()), call.graph()
-    other, began = call.seeded(1), perf_counter()
     numbers = [own for own in code_of(call.target).integers if own < _LARGEST_RING]
-    most, made = max([_MANY_FORWARDS, *numbers]) + 1, 0
-    while made < most and perf_counter() - began < _MOST_S * most / _MANY_FORWARDS:
-        other.graph()
-        made += 1
+    most = max([_MANY_FORWARDS, *numbers]) + 1
+    made = repeat(call.seeded(1).graph, most, _MOST_S * most / _MANY_FORWARDS)
     where = f"if {made:,} forwards run before the backward"
     yield from call.gives_another(expected, graph.gradients(), where)
 

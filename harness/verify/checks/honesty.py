@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 from secrets import randbelow
-from time import perf_counter
 
 import torch
 
@@ -19,7 +18,7 @@ from harness.measure import Sampler, TimedCall, device_of, relocate
 from harness.numerics import SETTLE_S, Outputs
 from harness.records import ArmRole, Cache, Direction
 from harness.run import Draws, Timed, bind, grad_mode, reuse, run_again, run_once
-from harness.verify.checks.calls import Call
+from harness.verify.checks.calls import Call, repeat
 from harness.verify.checks.contract_checks import check
 
 __all__ = [
@@ -77,12 +76,8 @@ def _unlike_while_timed(call: Call) -> Iterator[str]:
     timed_call = TimedCall(ArmRole.SUBJECT, case.implementation, partial(bind, function, case))
     subject = Sampler(timed_call, device_of(case.device, 1), Cache.WARM)
     subject.bind([placed.tensors])
-    began, calls = perf_counter(), 0
-    while calls < _CALLS and perf_counter() - began < _MOST_S:
-        subject.timed_result()
-        calls += 1
+    subject.calls = calls = repeat(subject.timed_result, _CALLS, _MOST_S)
     timed = Timed(case, function, subject, placed, call.inputs)
-    subject.calls = calls
     in_timer, alone = run_again(timed, new.inputs)
     for outputs in in_timer:
         # a training step does not return y

@@ -86,19 +86,18 @@ def _findings(
     implementation: Implementation, case: Case, words: str, kind: str
 ) -> Iterator[Finding]:
     """Yield what is wrong for more than so many rows or elements."""
-    wrong: list[str] = []
     rows, hidden = case.shape
     try:
         names = _wrong_outputs(implementation, case)
-        wrong += [f"gives a wrong {name} for more than {words}" for name in names]
+        texts = [f"gives a wrong {name} for more than {words}" for name in names]
     except ImplementationError as raised:
         if raised.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
             yield limit("declined", case.id, raised.reason)
-        else:
-            wrong.append(f"raises for {rows} rows of {hidden}: {raised.reason}")
+            return
+        texts = [f"raises for {rows} rows of {hidden}: {raised.reason}"]
     except ContractViolationError as violation:
-        wrong.append(f"{violation} for {rows} rows of {hidden}")
-    for text in wrong:
+        texts = [f"{violation} for {rows} rows of {hidden}"]
+    for text in texts:
         yield Finding(kind, Severity.WRONG, text, (case.dtype,))
 
 
