@@ -119,7 +119,7 @@ def is_right_after_it_was_copied(made: Made) -> Made:
 @_way("it is a shallow copy")
 def is_right_as_a_shallow_copy(made: Made) -> Made:
     """copy.copy, which shares the parameters."""
-    return made if made.is_script else replace(made, module=copy.copy(made.module))
+    return _copied(made, copy.copy)
 
 
 @_way("a model in which it shares its parameters is a deep copy")
@@ -425,13 +425,11 @@ def is_independent_of_other_modules(made: Made) -> Made:
 @_way("it is pickled")
 def is_right_when_pickled(made: Made) -> Made:
     """The same of pickle, which torch.save uses; of a class that can be imported."""
-    return replace(made, module=_pickled(made.module))
+    return _copied(made, _pickled)
 
 
 def _pickled(module: nn.Module) -> nn.Module:
     """Return a module that was pickled, or the module itself if pickle does not know its class."""
-    if isinstance(module, torch.jit.ScriptModule):  # torch refuses one
-        return module
     try:
         pickle.dumps(type(module))
     except (pickle.PicklingError, AttributeError):
@@ -493,20 +491,21 @@ def is_frozen_in_part_as_a_deep_copy(made: Made) -> Made:
     return _copied(made.freeze("weight"))
 
 
-def _copied(made: Made) -> Made:
-    return made if made.is_script else replace(made, module=copy.deepcopy(made.module))
+def _copied(made: Made, make_copy: Callable[[nn.Module], nn.Module] = copy.deepcopy) -> Made:
+    """Return a copy of the module, or the module itself if TorchScript has compiled it."""
+    return made if made.is_script else replace(made, module=make_copy(made.module))
 
 
 @_way("it is pickled with frozen parameters")
 def is_frozen_when_pickled(made: Made) -> Made:
     """The same of pickle."""
-    return replace(made.freeze(), module=_pickled(made.module))
+    return _copied(made.freeze(), _pickled)
 
 
 @_way("it is pickled with a frozen bias")
 def is_frozen_in_part_when_pickled(made: Made) -> Made:
     """The same of pickle."""
-    return replace(made.freeze("bias"), module=_pickled(made.module))
+    return _copied(made.freeze("bias"), _pickled)
 
 
 @_way("its parameters are frozen")
