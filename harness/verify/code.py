@@ -27,7 +27,7 @@ import torch
 from harness.verify.scope import InScope, adapter_of
 from implementations.contract import Implementation
 
-__all__ = ["TargetCode", "code_of"]
+__all__ = ["TargetCode", "code_of", "nested"]
 
 _MOST_OBJECTS = 5_000  # that a target reaches; a larger package is read in part
 _MOST_ITEMS = 100  # of a list or a dictionary; longer ones are data
@@ -214,7 +214,7 @@ class _Reader:
         yield from _cells(function)
         yield from (function.__defaults__, function.__kwdefaults__, vars(function))
         yield from _folded(function)
-        names = {name for part in _nested(code) for name in part.co_names}
+        names = {name for part in nested(code) for name in part.co_names}
         for name in names & function.__globals__.keys():
             value = function.__globals__[name]
             yield value
@@ -267,11 +267,12 @@ def _value(node: ast.expr, known: Mapping[str, object]) -> int | None:
     return None
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield code, and that of the functions within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _nested(constant)
+            yield from nested(constant)
 
 
 def _folder_of(root: object) -> Path | None:
