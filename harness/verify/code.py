@@ -80,14 +80,11 @@ class TargetCode:
     def add_source(self, source: str) -> None:
         """Add the constants of a source in C, C++, CUDA or TorchScript."""
         for first, sign, second in _TOKEN.findall(_COMMENT.sub("", source)):
-            number = _number(first)
-            if sign:
-                other = _number(second)
-                is_shift = sign == "<<"
-                if not is_shift:
-                    number *= other
-                elif isinstance(number, int) and isinstance(other, int) and other < 64:
-                    number <<= other
+            number, other = _number(first), _number(second or "1")
+            if sign == "*":
+                number *= other
+            elif sign and isinstance(number, int) and isinstance(other, int) and other < 64:
+                number <<= other
             self.add(number)
 
     def add(self, number: float) -> None:
@@ -118,16 +115,15 @@ class _Reader:
 
     def __init__(self, root: object) -> None:
         self.code = TargetCode()
-        self.queue, self.seen = [root], set[int]()
-        self.kept: list[object] = []  # so that no id is given twice
+        self.queue = [root]
+        self.seen: dict[int, object] = {}  # by id; they are kept so that no id is given twice
         self.folder = _folder_of(root)
 
     def read(self) -> TargetCode:
         while self.queue and len(self.seen) < _MOST_OBJECTS:
             found = self.queue.pop(0)
             if id(found) not in self.seen:
-                self.seen.add(id(found))
-                self.kept.append(found)
+                self.seen[id(found)] = found
                 self.queue += self._reached_from(found)
         folders = {Path(function.__code__.co_filename).parent for function in self.code.functions}
         for folder in folders:
@@ -142,10 +138,8 @@ class _Reader:
         path = Path(file)
         if self.folder.suffix:  # one file
             return path == self.folder
-        return (
-            self.folder in path.parents
-            and "site-packages" not in path.relative_to(self.folder).parts
-        )
+        is_inside = self.folder in path.parents
+        return is_inside and "site-packages" not in path.relative_to(self.folder).parts
 
     def _reached_from(self, found: object) -> Iterator[object]:
         """Yield what an object refers to; add constants and functions."""
@@ -210,8 +204,7 @@ class _Reader:
     def _of_function(self, function: FunctionType) -> Iterator[object]:
         """Yield constants, defaults, and what the names in a function stand for."""
         code = function.__code__
-        yield code
-        yield from _cells(function)
+        yield from (code, *_cells(function))
         yield from (function.__defaults__, function.__kwdefaults__, vars(function))
         yield from _folded(function)
         names = {name for part in nested(code) for name in part.co_names}
