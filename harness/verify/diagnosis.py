@@ -25,6 +25,7 @@ from harness.mutants import WRONG, Mutant
 from harness.numerics import OUTPUTS, Outputs, Reference, bound_ratios, error_bound_of, status_of
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
+from harness.records.text import grouped
 from harness.run import Judged, exact_of, process_state_restored
 from harness.run.attempt import attempt
 from harness.verify.cases import first_case
@@ -77,10 +78,7 @@ def causes_of(
         further: tries further cases.
         sizes: at which the target may branch, as its source says.
     """
-    by_dtype = {
-        dtype: [trial for trial in failures if trial.case.dtype == dtype]
-        for dtype in dict.fromkeys(trial.case.dtype for trial in failures)
-    }
+    by_dtype = grouped((trial.case.dtype, trial) for trial in failures)
     found: dict[tuple[str, tuple[str, ...]], tuple[float, list[str]]] = {}
     for dtype, failed in by_dtype.items():
         known = {text for text, _ in found}
@@ -181,12 +179,9 @@ def _sampled(
 def _exact(reference: Reference) -> dict[str, Tensor]:
     """Return exact outputs, rounded to float64."""
     blocks = list(reference)
-    found = {"y": torch.cat([block.y[0] for block in blocks])}
-    if blocks[0].dx is not None:
-        found["dx"] = torch.cat([block.dx[0] for block in blocks if block.dx is not None])
-        for name in ("dweight", "dbias"):
-            found[name] = torch.stack([getattr(block, name)[0] for block in blocks]).sum(0)
-    return found
+    names = ("y",) if blocks[0].dx is None else OUTPUTS
+    parts = {name: torch.cat([getattr(block, name)[0] for block in blocks]) for name in names}
+    return {name: own if name in {"y", "dx"} else own.sum(0) for name, own in parts.items()}
 
 
 def _clear_failures(
