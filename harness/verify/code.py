@@ -34,12 +34,10 @@ _MOST_ITEMS = 100  # of a list or a dictionary; longer ones are data
 _MOST_FILES = 20  # of other languages in one folder
 _LONGEST_TEXT = 60  # characters; a longer one is a sentence
 # a name of a narrow integer in the source: its limit, as signed or not
-_NARROW = {
-    **dict.fromkeys(("int8", "uint8", "c_int8", "c_uint8", "char"), (1 << 7, 1 << 8)),
-    **dict.fromkeys(
-        ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short"), (1 << 15, 1 << 16)
-    ),
-}
+_OF_8_BITS = ("int8", "uint8", "c_int8", "c_uint8", "char")
+_OF_16_BITS = ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short")
+_NARROW = dict.fromkeys(_OF_8_BITS, (1 << 7, 1 << 8))
+_NARROW |= dict.fromkeys(_OF_16_BITS, (1 << 15, 1 << 16))
 _FOREIGN = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 # attributes that hold the Python function behind a wrapper: of functools, torch.compile, Triton,
 # torch.library, Numba, and Implementation

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import isfinite, prod
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -25,6 +25,7 @@ import torch
 
 from harness.cases.axes import AXES
 from harness.records import Case
+from harness.records.text import grouped
 from harness.run import ContractViolationError, ImplementationError
 from harness.verify.code import nested
 
@@ -58,18 +59,17 @@ _FACTS: dict[str, Callable[[Case], float]] = {
     name: AXES[name].get
     for name in ("hidden", "rows", "elements", "leading_axes", "normalized_axes", "eps")
 }
-_KINDS = {
-    **dict.fromkeys(("min", "max"), "limit"), "get": "get",
-    **dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect"),
-    **dict.fromkeys(
-        ("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_", "hardtanh"), "clamp"
-    ),
-}  # fmt: skip
+# functions whose calls decide something, by name
+_CLAMPS = ("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_", "hardtanh")
+_KINDS = {"min": "limit", "max": "limit", "get": "get", **dict.fromkeys(_CLAMPS, "clamp")}
+_KINDS |= dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect")
 _SHORTENS = "shortens"
 _SITE, _LITERAL = "site", "literal"  # verbs of a place with one decision for each key or limit
 
 Change = tuple[str, Any]
 """An axis, and a value that it is to have in a case."""
+Observed = list[tuple[float, Case]]
+"""Values of an operand, each with its case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +120,7 @@ class Decision:
         return f"{self.text} never {never} (line {self.line} of {Path(self.file).name})"
 
     @property
-    def limits(self) -> Iterator[tuple[list[tuple[float, Case]], float, bool]]:
+    def limits(self) -> Iterator[tuple[Observed, float, bool]]:
         """Yield the values of an operand, the only value of the other, and whether that is left."""
         # an empty x may have another N; with several normalized axes, the last one and N differ
         seen = [*self.operands.items()]
@@ -163,9 +163,7 @@ class Decision:
                     yield name, round(largest * 2 ** (limit - value + 1))  # a logarithm
 
 
-def _followed(
-    observed: list[tuple[float, Case]],
-) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+def _followed(observed: Observed) -> Iterator[tuple[str, list[tuple[float, float]]]]:
     """Yield what an operand follows, and its values: pairs of the size and the operand."""
     for name, fact in _FACTS.items():
         points = sorted((fact(case), value) for value, case in observed)
@@ -362,12 +360,15 @@ def _outcomes(value: torch.Tensor) -> set[bool]:
 # --- code that reports ---------------------------------------------------------------------------
 
 
+ByName = dict[str, Decision]
+
+
 class _Reporting(ast.NodeTransformer):
     """Replaces what decides by calls that report it."""
 
     def __init__(self, source: str, file: str) -> None:
         self.lines, self.file = source.encode().split(b"\n"), file
-        self.decisions: dict[str, Decision] = {}
+        self.decisions: ByName = {}
         self.guards: set[ast.AST] = set()
 
     def _text(self, node: Any) -> str:
@@ -520,17 +521,13 @@ def _only_raises(body: Any) -> bool:
 
 
 @cache
-def _reporting_file(
-    file: str,
-) -> tuple[dict[tuple[str, int], list[CodeType]], Mapping[str, Decision]]:
+def _reporting_file(file: str) -> tuple[dict[tuple[str, int], list[CodeType]], ByName]:
     """Return the functions of a file by name and first line, own and reporting, and decisions."""
     source = Path(file).read_text()
     reporting = _Reporting(source, file)
     changed = ast.fix_missing_locations(reporting.visit(ast.parse(source)))
-    functions: dict[tuple[str, int], list[CodeType]] = {}
-    for tree in (source, changed):
-        for code in nested(compile(tree, file, "exec", dont_inherit=True)):
-            functions.setdefault((code.co_qualname, code.co_firstlineno), []).append(code)
+    codes = (nested(compile(tree, file, "exec", dont_inherit=True)) for tree in (source, changed))
+    functions = grouped(((own.co_qualname, own.co_firstlineno), own) for own in chain(*codes))
     return functions, reporting.decisions
 
 
@@ -549,16 +546,14 @@ def _reporting(function: FunctionType, decisions: dict[Any, Decision]) -> CodeTy
     is_same = len(versions) == 2 and versions[0].co_code == code.co_code
     if not is_same or versions[1].co_freevars != code.co_freevars:
         return None
-    made: dict[str, Decision] = {}
+    made: ByName = {}
     reporting = _with_decisions(versions[1], known, made)
     places = {_SITE, _LITERAL}
     decisions |= {(function, name): own for name, own in made.items() if own.verb not in places}
     return reporting if made else None
 
 
-def _with_decisions(
-    code: CodeType, known: Mapping[str, Decision], made: dict[str, Decision]
-) -> CodeType:
+def _with_decisions(code: CodeType, known: ByName, made: ByName) -> CodeType:
     """Return code with new decisions, without an outcome, in place of the names of known ones."""
 
     def replaced(constant: Any) -> Any:

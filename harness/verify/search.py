@@ -71,6 +71,12 @@ _PLAIN = tuple(
 )
 
 
+Row = dict[str, Any]
+"""Of the covering array."""
+Suggested = Iterator[tuple[PlannedCase, Change]]
+"""Cases, each with the change that it is for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much is tried."""
@@ -87,21 +93,17 @@ class Effort:
     """That only show whether a decision turns."""
 
 
-_EFFORTS = {
-    # a second or two; 2^20 elements are a usual limit
-    QUICKEST: Effort(
-        rows=6, elements=3_500_000, most_elements=1_200_000, checked=300_000, calls=600
-    ),
-    # fifteen seconds for one dtype
-    QUICKEST + 1: Effort(
-        rows=40, elements=25_000_000, most_elements=9_000_000, checked=1_200_000, calls=3_000
-    ),
-}
+# a second or two; 2^20 elements are a usual limit
+_QUICK = Effort(rows=6, elements=3_500_000, most_elements=1_200_000, checked=300_000, calls=600)
+# fifteen seconds for one dtype
+_FULL = Effort(
+    rows=40, elements=25_000_000, most_elements=9_000_000, checked=1_200_000, calls=3_000
+)
 
 
 def effort_of(strength: int) -> Effort:
     """Return the effort that goes with a strength of the covering array."""
-    return _EFFORTS[min(strength, max(_EFFORTS))]
+    return _QUICK if strength <= QUICKEST else _FULL
 
 
 @dataclass(slots=True)
@@ -125,7 +127,7 @@ class Search:
     seen: set[Case] = field(default_factory=set)
     called: set[Case] = field(default_factory=set)
 
-    def cases(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+    def cases(self, dtype: str, device: str) -> Suggested:
         """Yield cases, and the change that each is for; decisions may turn in between."""
         target = self.implementation
         direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
@@ -135,13 +137,11 @@ class Search:
             yield PlannedCase(case, _CATCHES_SIZES), (axis, AXES[axis].get(case))
         yield from self._cases(dtype, device, [*self._of_constants()])
 
-    def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+    def again(self, dtype: str, device: str) -> Suggested:
         """Yield cases in another dtype, for what turned a decision or may turn one now."""
         yield from self._cases(dtype, device, [*self.turning])
 
-    def _cases(
-        self, dtype: str, device: str, changes: list[Change]
-    ) -> Iterator[tuple[PlannedCase, Change]]:
+    def _cases(self, dtype: str, device: str, changes: list[Change]) -> Suggested:
         self.spent = self.calls = 0
         for number in range(_ROUNDS):
             while turned := self._turned(dtype):
@@ -159,9 +159,7 @@ class Search:
             if not self.decisions.open:
                 return
 
-    def _in_rows(
-        self, dtype: str, device: str, changes: list[Change], number: int
-    ) -> Iterator[tuple[PlannedCase, Change]]:
+    def _in_rows(self, dtype: str, device: str, changes: list[Change], number: int) -> Suggested:
         """Yield each change in rows of the array, so that it meets the values of other axes."""
         forward_only = self.implementation.forward_only
         scope = scope_of(self.implementation)
@@ -402,9 +400,7 @@ class Search:
         for number in sorted(self.code.floats)[:_MOST_CONSTANTS]:
             yield from _of_float(number)
 
-    def _case(
-        self, row: dict[str, Any], change: Change, dtype: str, device: str, at: int
-    ) -> Case | None:
+    def _case(self, row: Row, change: Change, dtype: str, device: str, at: int) -> Case | None:
         """Return a row of the array with a change, within the scope of the target.
 
         Args:
@@ -450,7 +446,7 @@ def _shape_of(axis: str, size: int) -> tuple[int, int]:
     return many.get(axis, (2, size))
 
 
-def _values(row: dict[str, Any], axis: str, value: Any, narrow: int) -> dict[str, Any]:
+def _values(row: Row, axis: str, value: Any, narrow: int) -> Row:
     """Return the values of a row that make a change; where one size is large, others are small."""
     if axis == "elements":
         hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
@@ -497,11 +493,11 @@ def _of_float(number: float) -> Iterator[Any]:
             yield axis, f"largest_{scale:g}"
 
 
-def _in_covering_order(array: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_covering_order(array: list[Row]) -> list[Row]:
     """Return rows of an array in an order in which the values of all axes occur soon, and again."""
     left = Random(0).sample(array, min(len(array), _MOST_ROWS))
     seen: set[tuple[str, Any]] = set()
-    order: list[dict[str, Any]] = []
+    order: list[Row] = []
     while left:
         best = max(left, key=lambda row: len({*row.items()} - seen))
         if {*best.items()} <= seen:

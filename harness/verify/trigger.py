@@ -49,10 +49,9 @@ Conjunction = tuple[Condition, ...]
 Further = Callable[[Case], Judged | None]
 """Tries a further case; None where that is outside the scope of the target, or too slow."""
 
-_SIMPLEST = {
-    axis.name: (axis.values[0] if axis.simple is None else axis.simple,)
-    for axis in array_axes().values()
-} | {"call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])}
+_SIMPLEST = {name: (axis.simple or axis.values[0],) for name, axis in array_axes().items()} | {
+    "call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])
+}
 _SIZES = ("rows", "hidden")
 # kernels seldom choose a path by the values of their arguments, and values may hide a mistake
 _DATA = ("distribution", "eps", "parameters", "grad_output")
