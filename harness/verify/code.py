@@ -27,19 +27,17 @@ import torch
 from harness.verify.scope import InScope, adapter_of
 from implementations.contract import Implementation
 
-__all__ = ["TargetCode", "code_of"]
+__all__ = ["TargetCode", "code_of", "nested"]
 
 _MOST_OBJECTS = 5_000  # that a target reaches; a larger package is read in part
 _MOST_ITEMS = 100  # of a list or a dictionary; longer ones are data
 _MOST_FILES = 20  # of other languages in one folder
 _LONGEST_TEXT = 60  # characters; a longer one is a sentence
 # a name of a narrow integer in the source: its limit, as signed or not
-_NARROW = {
-    **dict.fromkeys(("int8", "uint8", "c_int8", "c_uint8", "char"), (1 << 7, 1 << 8)),
-    **dict.fromkeys(
-        ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short"), (1 << 15, 1 << 16)
-    ),
-}
+_OF_8_BITS = ("int8", "uint8", "c_int8", "c_uint8", "char")
+_OF_16_BITS = ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short")
+_NARROW = dict.fromkeys(_OF_8_BITS, (1 << 7, 1 << 8))
+_NARROW |= dict.fromkeys(_OF_16_BITS, (1 << 15, 1 << 16))
 _FOREIGN = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 # attributes that hold the Python function behind a wrapper: of functools, torch.compile, Triton,
 # torch.library, Numba, and Implementation
@@ -80,14 +78,11 @@ class TargetCode:
     def add_source(self, source: str) -> None:
         """Add the constants of a source in C, C++, CUDA or TorchScript."""
         for first, sign, second in _TOKEN.findall(_COMMENT.sub("", source)):
-            number = _number(first)
-            if sign:
-                other = _number(second)
-                is_shift = sign == "<<"
-                if not is_shift:
-                    number *= other
-                elif isinstance(number, int) and isinstance(other, int) and other < 64:
-                    number <<= other
+            number, other = _number(first), _number(second or "1")
+            if sign == "*":
+                number *= other
+            elif sign and isinstance(number, int) and isinstance(other, int) and other < 64:
+                number <<= other
             self.add(number)
 
     def add(self, number: float) -> None:
@@ -118,16 +113,15 @@ class _Reader:
 
     def __init__(self, root: object) -> None:
         self.code = TargetCode()
-        self.queue, self.seen = [root], set[int]()
-        self.kept: list[object] = []  # so that no id is given twice
+        self.queue = [root]
+        self.seen: dict[int, object] = {}  # by id; they are kept so that no id is given twice
         self.folder = _folder_of(root)
 
     def read(self) -> TargetCode:
         while self.queue and len(self.seen) < _MOST_OBJECTS:
             found = self.queue.pop(0)
             if id(found) not in self.seen:
-                self.seen.add(id(found))
-                self.kept.append(found)
+                self.seen[id(found)] = found
                 self.queue += self._reached_from(found)
         folders = {Path(function.__code__.co_filename).parent for function in self.code.functions}
         for folder in folders:
@@ -142,10 +136,8 @@ class _Reader:
         path = Path(file)
         if self.folder.suffix:  # one file
             return path == self.folder
-        return (
-            self.folder in path.parents
-            and "site-packages" not in path.relative_to(self.folder).parts
-        )
+        is_inside = self.folder in path.parents
+        return is_inside and "site-packages" not in path.relative_to(self.folder).parts
 
     def _reached_from(self, found: object) -> Iterator[object]:
         """Yield what an object refers to; add constants and functions."""
@@ -210,11 +202,10 @@ class _Reader:
     def _of_function(self, function: FunctionType) -> Iterator[object]:
         """Yield constants, defaults, and what the names in a function stand for."""
         code = function.__code__
-        yield code
-        yield from _cells(function)
+        yield from (code, *_cells(function))
         yield from (function.__defaults__, function.__kwdefaults__, vars(function))
         yield from _folded(function)
-        names = {name for part in _nested(code) for name in part.co_names}
+        names = {name for part in nested(code) for name in part.co_names}
         for name in names & function.__globals__.keys():
             value = function.__globals__[name]
             yield value
@@ -267,11 +258,12 @@ def _value(node: ast.expr, known: Mapping[str, object]) -> int | None:
     return None
 
 
-def _nested(code: CodeType) -> Iterator[CodeType]:
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield code, and that of the functions within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _nested(constant)
+            yield from nested(constant)
 
 
 def _folder_of(root: object) -> Path | None:

@@ -15,26 +15,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, pairwise
 from math import isfinite, prod
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from harness.cases.axes import AXES
 from harness.records import Case
+from harness.records.text import grouped
 from harness.run import ContractViolationError, ImplementationError
+from harness.verify.code import nested
 
 __all__ = ["LEAST_HIDDEN", "Change", "Decision", "Decisions"]
 
 _REPORT = "__layernorm_bench_report__"
 Compare = Callable[[Any, Any], Any]
 
-_OPERATORS: dict[type[ast.cmpop], Compare] = {
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
+# by the names of ast
+_OPERATORS: dict[str, Compare] = {
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
+    "Eq": operator.eq, "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda item, items: item in items, "NotIn": lambda item, items: item not in items,
 }  # fmt: skip
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
 _FEW = 5  # observations that show nothing
@@ -55,19 +59,17 @@ _FACTS: dict[str, Callable[[Case], float]] = {
     name: AXES[name].get
     for name in ("hidden", "rows", "elements", "leading_axes", "normalized_axes", "eps")
 }
-_KINDS = {
-    **dict.fromkeys(("min", "max"), "limit"), "get": "get",
-    **dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect"),
-    **dict.fromkeys(
-        ("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_", "hardtanh"), "clamp"
-    ),
-}  # fmt: skip
+# functions whose calls decide something, by name
+_CLAMPS = ("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_", "hardtanh")
+_KINDS = {"min": "limit", "max": "limit", "get": "get", **dict.fromkeys(_CLAMPS, "clamp")}
+_KINDS |= dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect")
 _SHORTENS = "shortens"
 _SITE, _LITERAL = "site", "literal"  # verbs of a place with one decision for each key or limit
 
-Node = TypeVar("Node", bound=ast.AST)
 Change = tuple[str, Any]
 """An axis, and a value that it is to have in a case."""
+Observed = list[tuple[float, Case]]
+"""Values of an operand, each with its case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,23 +86,14 @@ class Decision:
     outcomes: set[bool] = field(default_factory=set)
     declined: set[bool] = field(default_factory=set)
     """The outcomes in calls that the target declines."""
-    operands: list[tuple[float, float, Case]] = field(default_factory=list)
-    """Numbers that were compared, of different cases."""
+    operands: dict[tuple[float, float], Case] = field(default_factory=dict)
+    """Numbers that were compared, and the first case of each pair."""
     compare: Compare = operator.ne
     """What was done with them."""
     reached_by: list[Case] = field(default_factory=list)
     """The first cases that led to it."""
     smallest: dict[bool, Case] = field(default_factory=dict)
     """Of each outcome, the smallest case with it in which contract checks show mistakes."""
-
-    def unseen(self) -> Decision:
-        """Return the decision without any outcome."""
-        return Decision(self.text, self.line, self.file, self.is_guard, self.verb)
-
-    @property
-    def is_place(self) -> bool:
-        """Whether it only stands for the decisions of the keys or limits at its place."""
-        return self.verb in {_SITE, _LITERAL}
 
     @property
     def is_settled(self) -> bool:
@@ -114,10 +107,10 @@ class Decision:
             return False
         if _OF_DEVICE.search(self.text) and not self.operands:
             return False
-        if self.verb == _SHORTENS and len({size for _, size, _ in self.operands}) < 2:
-            return False  # a size of its own
-        if self.verb == _SHORTENS and not any(is_left for _, _, is_left in self.limits):
-            return False
+        if self.verb == _SHORTENS:
+            has_own_size = len({size for _, size in self.operands}) < 2
+            if has_own_size or not any(is_left for _, _, is_left in self.limits):
+                return False
         return not (self.declined >= {True, False} - self.outcomes or self._is_of_empty)
 
     @property
@@ -127,15 +120,14 @@ class Decision:
         return f"{self.text} never {never} (line {self.line} of {Path(self.file).name})"
 
     @property
-    def limits(self) -> Iterator[tuple[list[tuple[float, Case]], float, bool]]:
+    def limits(self) -> Iterator[tuple[Observed, float, bool]]:
         """Yield the values of an operand, the only value of the other, and whether that is left."""
         # an empty x may have another N; with several normalized axes, the last one and N differ
-        full = [own for own in self.operands if 0 not in own[2].shape] or self.operands
-        plain = [own for own in full if own[2].normalized_dims == 1]
-        if len(plain) < _FEW:
-            plain = full
-        lefts = [(left, case) for left, _, case in plain]
-        rights = [(right, case) for _, right, case in plain]
+        seen = [*self.operands.items()]
+        full = [own for own in seen if 0 not in own[1].shape] or seen
+        plain = [own for own in full if own[1].normalized_dims == 1]
+        plain = plain if len(plain) >= _FEW else full
+        lefts, rights = ([(pair[side], case) for pair, case in plain] for side in (0, 1))
         for own, others in ((lefts, rights), (rights, lefts)):
             limits = {value for value, _ in others}
             if len(limits) == 1:
@@ -154,14 +146,24 @@ class Decision:
         return False
 
     def turns(self) -> Iterator[Change]:
-        """Yield changes of a case that may give it the other outcome."""
+        """Yield changes of a case that may give it the other outcome.
+
+        They are the sizes at which an operand that follows a size reaches the other operand.
+        """
         for observed, limit, _ in self.limits:
-            yield from _changes(observed, limit)
+            for name, points in _followed(observed):
+                largest, value = points[-1]
+                at = limit * largest / value
+                if name == "eps":
+                    yield from ((name, at * factor) for factor in (2.0, 0.5, 1.0))
+                elif isfinite(at):
+                    yield from ((name, round(at) + step) for step in (*_STEPS, round(at) // 2))
+                smallest, least = points[0]
+                if 0 < limit - value < _MOST_BITS and least * largest > 2 * value * smallest:
+                    yield name, round(largest * 2 ** (limit - value + 1))  # a logarithm
 
 
-def _followed(
-    observed: list[tuple[float, Case]],
-) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+def _followed(observed: Observed) -> Iterator[tuple[str, list[tuple[float, float]]]]:
     """Yield what an operand follows, and its values: pairs of the size and the operand."""
     for name, fact in _FACTS.items():
         points = sorted((fact(case), value) for value, case in observed)
@@ -170,19 +172,6 @@ def _followed(
         is_growing = values == sorted(values) and len({*values}) > 2
         if (is_same or is_growing) and points[-1][1]:
             yield name, points
-
-
-def _changes(observed: list[tuple[float, Case]], limit: float) -> Iterator[Change]:
-    """Yield the sizes at which an operand that follows a size reaches ``limit``."""
-    for name, points in _followed(observed):
-        largest, value = points[-1]
-        at = limit * largest / value
-        if name == "eps":
-            yield from ((name, at * factor) for factor in (2.0, 0.5, 1.0))
-        elif isfinite(at):
-            yield from ((name, round(at) + step) for step in (*_STEPS, round(at) // 2))
-        if 0 < limit - value < _MOST_BITS and points[0][1] * largest > 2 * value * points[0][0]:
-            yield name, round(largest * 2 ** (limit - value + 1))  # a logarithm
 
 
 def _is_checked(case: Case) -> bool:
@@ -208,11 +197,9 @@ class Decisions:
         """
         self.all: dict[Any, Decision] = {}
         self._tables = tables
-        self._codes: list[tuple[FunctionType, CodeType]] = []
         self._pending: list[tuple[Decision, bool, Any, Any]] = []
-        for function in functions:
-            if (code := _reporting(function, self.all)) is not None:
-                self._codes.append((function, code))
+        codes = [(function, _reporting(function, self.all)) for function in functions]
+        self._codes = [(function, code) for function, code in codes if code is not None]
 
     @property
     def open(self) -> list[Decision]:
@@ -253,9 +240,7 @@ class Decisions:
             if case not in decision.reached_by and len(decision.reached_by) < _REACHED:
                 decision.reached_by.append(case)
             if left is not None and len(decision.operands) < _KEPT:
-                pairs = {own[:2] for own in decision.operands}
-                if (left, right) not in pairs:
-                    decision.operands.append((left, right, case))
+                decision.operands.setdefault((left, right), case)
         return is_new
 
     def outcomes_in(self, call: Callable[[], object]) -> set[tuple[Decision, bool]]:
@@ -270,7 +255,7 @@ class Decisions:
         self._pending.clear()
         before = [(function, function.__code__) for function, _ in self._codes]
         for function, code in self._codes:
-            function.__globals__[_REPORT] = self._report
+            function.__globals__[_REPORT] = self
             function.__code__ = code
         try:
             yield
@@ -279,9 +264,6 @@ class Decisions:
                 function.__code__ = own
                 function.__globals__.pop(_REPORT, None)
 
-    def _report(self, decision: Decision, kind: str, *operands: Any, **named: Any) -> Any:
-        return getattr(self, f"_{kind}")(decision, *operands, **named)
-
     def _add(self, decision: Decision, value: Any, left: Any = None, right: Any = None) -> None:
         with suppress(Exception):  # a truth value that is none, as of a tensor of several elements
             outcomes = {bool(value)} if not isinstance(value, torch.Tensor) else _outcomes(value)
@@ -289,10 +271,19 @@ class Decisions:
             pair = (left, right) if is_number else (None, None)
             self._pending += [(decision, outcome, *pair) for outcome in outcomes]
 
-    def _compare(self, decision: Decision, compare: Compare, left: Any, right: Any) -> Any:
-        decision.compare, outcome = compare, compare(left, right)
+    def _compare(self, decision: Decision, sign: str, left: Any, right: Any) -> Any:
+        decision.compare = _OPERATORS[sign]
+        outcome = decision.compare(left, right)
         self._add(decision, outcome, left, right)
         return outcome
+
+    def _compare_at(
+        self, site: Decision, at: Any, text: str, sign: str, left: Any, right: Any, verb: str = ""
+    ) -> Any:
+        """Compare for the decision of one key or limit at a place in the source."""
+        made = Decision(text, site.line, site.file, site.is_guard, verb)
+        decision = self.all.setdefault((id(site), text, at), made)
+        return self._compare(decision, sign, left, right)
 
     def _truth(self, decision: Decision, value: Any) -> Any:
         """A number or container is true if it, or its length, is not 0."""
@@ -301,17 +292,9 @@ class Decisions:
         self._add(decision, value, size, 0)
         return value
 
-    def _limit(self, decision: Decision, function: Callable[..., Any], *values: Any) -> Any:
-        """``min(n, 8192)`` decides whether n < 8192."""
-        self._compare(decision, operator.lt, *values)
-        return function(*values)
-
-    def _untaken(self, decision: Decision, value: Any = None) -> Any:
-        self._add(decision, value=False)
+    def _taken(self, decision: Decision, is_taken: bool, value: Any = None) -> Any:
+        self._add(decision, is_taken)
         return value
-
-    def _taken(self, decision: Decision) -> None:
-        self._add(decision, value=True)
 
     def _item(self, site: Decision, value: Any, index: Any) -> Any:
         """``TABLE[a, b]`` decides which entry is taken, ``x[:9]`` whether x has more elements."""
@@ -328,12 +311,7 @@ class Decisions:
         with suppress(Exception):  # it has no such axis
             size = value.shape[axis] if isinstance(value, torch.Tensor) else len(value)
             if isinstance(end, int) and end > 0:
-                decision = self._of_value(site, site.text, (axis, verb), verb)
-                self._compare(decision, operator.lt, end, size)
-
-    def _get(self, site: Decision, function: Callable[..., Any], *operands: Any) -> Any:
-        self._key(site, getattr(function, "__self__", None), operands[0])
-        return function(*operands)
+                self._compare_at(site, (axis, verb), site.text, "Lt", end, size, verb)
 
     def _key(self, site: Decision, table: Any, key: Any) -> None:
         is_table = id(table) in self._tables or site.verb == _LITERAL
@@ -345,36 +323,32 @@ class Decisions:
                 # a dtype or device is the same in all cases
                 if not isinstance(wanted, int | float | str | type | None):
                     break
-                decision = self._of_value(site, f"{site.text}[{own!r}]", at, "taken")
-                if not self._compare(decision, operator.eq, given, wanted):
+                text = f"{site.text}[{own!r}]"
+                if not self._compare_at(site, at, text, "Eq", given, wanted, "taken"):
                     break
 
-    def _bisect(
-        self, site: Decision, function: Callable[..., Any], limits: Any, value: Any, *rest: Any
+    def _call(
+        self, site: Decision, kind: str, function: Callable[..., Any], *values: Any, **named: Any
     ) -> Any:
-        """``bisect(limits, n)`` decides whether n is less than one of the limits."""
-        for limit in limits if len(limits) <= _MOST_KEYS else ():
-            decision = self._of_value(site, f"{site.text} < {limit!r}", 0)
-            self._compare(decision, operator.lt, value, limit)
-        return function(limits, value, *rest)
-
-    def _clamp(
-        self, site: Decision, function: Callable[..., Any], *values: Any, **named: Any
-    ) -> Any:
-        """``x.clamp(-20, 20)`` decides whether elements are less or greater."""
-        bound = getattr(function, "__self__", None)
-        value, *limits = (bound, *values) if isinstance(bound, torch.Tensor) else values
-        for limit in (*limits, *named.values()):
-            if isinstance(limit, int | float) and abs(limit) > 1:
-                sign, compare = ("<", operator.lt) if limit < 0 else (">", operator.gt)
-                decision = self._of_value(site, f"{site.text} {sign} {limit!r}", 0)
-                self._compare(decision, compare, value, limit)
+        """Report what a call of a kind in _KINDS decides, and call."""
+        owner = getattr(function, "__self__", None)
+        match kind:
+            case "limit":  # min(n, 8192): whether n < 8192
+                self._compare(site, "Lt", *values)
+            case "get":
+                self._key(site, owner, values[0])
+            case "bisect":  # bisect(limits, n): whether n is less than one of the limits
+                limits, value, *_ = values
+                for limit in limits if len(limits) <= _MOST_KEYS else ():
+                    self._compare_at(site, 0, f"{site.text} < {limit!r}", "Lt", value, limit)
+            case "clamp":  # x.clamp(-20, 20): whether elements are less or greater
+                value, *limits = (owner, *values) if isinstance(owner, torch.Tensor) else values
+                for limit in (*limits, *named.values()):
+                    if isinstance(limit, int | float) and abs(limit) > 1:
+                        symbol, sign = ("<", "Lt") if limit < 0 else (">", "Gt")
+                        text = f"{site.text} {symbol} {limit!r}"
+                        self._compare_at(site, 0, text, sign, value, limit)
         return function(*values, **named)
-
-    def _of_value(self, site: Decision, text: str, at: Any, verb: str = "") -> Decision:
-        """Return the decision of one key or limit at a place in the source."""
-        made = Decision(text, site.line, site.file, site.is_guard, verb)
-        return self.all.setdefault((id(site), text, at), made)
 
 
 def _outcomes(value: torch.Tensor) -> set[bool]:
@@ -386,12 +360,15 @@ def _outcomes(value: torch.Tensor) -> set[bool]:
 # --- code that reports ---------------------------------------------------------------------------
 
 
+ByName = dict[str, Decision]
+
+
 class _Reporting(ast.NodeTransformer):
     """Replaces what decides by calls that report it."""
 
     def __init__(self, source: str, file: str) -> None:
         self.lines, self.file = source.encode().split(b"\n"), file
-        self.decisions: dict[str, Decision] = {}
+        self.decisions: ByName = {}
         self.guards: set[ast.AST] = set()
 
     def _text(self, node: Any) -> str:
@@ -408,48 +385,46 @@ class _Reporting(ast.NodeTransformer):
         self.decisions[name] = Decision(text, node.lineno, self.file, is_guard, verb)
         return ast.Constant(name)
 
-    def _report(self, kind: str, decision: ast.Constant, *operands: ast.expr) -> ast.Call:
-        name = ast.Name(_REPORT, ast.Load())
-        return ast.Call(name, [decision, ast.Constant(kind), *operands], [])
+    def _report(self, method: str, decision: ast.Constant, *operands: ast.expr) -> ast.Call:
+        """Return a call of a method of Decisions."""
+        report = ast.Attribute(ast.Name(_REPORT, ast.Load()), method, ast.Load())
+        return ast.Call(report, [decision, *operands], [])
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         middle = node.comparators[:-1]
         if not all(isinstance(own, ast.Name | ast.Constant | ast.Attribute) for own in middle):
             return self.generic_visit(node)
         sides = [self.visit(side) for side in (node.left, *node.comparators)]
-        parts: list[ast.expr] = []
-        for at, sign in enumerate(node.ops):
-            compare = ast.Constant(_name_of(type(sign)))
-            parts.append(
-                self._report("compare", self._decision(node), compare, *sides[at : at + 2])
-            )
+        parts: list[ast.expr] = [
+            self._report("_compare", self._decision(node), ast.Constant(type(sign).__name__), *pair)
+            for sign, pair in zip(node.ops, pairwise(sides), strict=True)
+        ]
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
 
-    def _truth(self, node: ast.expr) -> ast.expr:
+    def _truth(self, node: ast.expr) -> Any:
         """Report the truth of an expression, or of its parts."""
-        if isinstance(node, ast.Compare | ast.BoolOp | ast.Constant):
-            found: ast.expr = self.visit(node)
-            return found
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            node.operand = self._truth(node.operand)
-            return node
-        return self._report("truth", self._decision(node), self.visit(node))
+        is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        if is_not or isinstance(node, ast.Compare | ast.BoolOp | ast.Constant):
+            return self.visit(node)
+        return self._report("_truth", self._decision(node), self.visit(node))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        return self._truth(node) if isinstance(node.op, ast.Not) else self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return self.generic_visit(node)
+        node.operand = self._truth(node.operand)
+        return node
 
-    def _tested(self, node: Node) -> Node:
-        test: ast.expr = node.test  # type: ignore[attr-defined]
-        bodies = (getattr(node, name, []) for name in ("body", "orelse"))
+    def _tested(self, node: Any) -> Any:
+        test, bodies = node.test, (getattr(node, name, []) for name in ("body", "orelse"))
         if isinstance(node, ast.Assert) or any(map(_only_raises, bodies)):
             self.guards.update(ast.walk(test))
-        node.test = ast.Constant(value=True)  # type: ignore[attr-defined]
+        node.test = ast.Constant(value=True)
         self.generic_visit(node)
-        node.test = self._truth(test)  # type: ignore[attr-defined]
+        node.test = self._truth(test)
         return node
 
     visit_If = visit_IfExp = visit_While = visit_Assert = _tested  # noqa: N815 - names of ast
@@ -463,15 +438,18 @@ class _Reporting(ast.NodeTransformer):
         if _only_raises(node.body):
             self.guards.add(node)
         decision = self._decision(node, text, "taken")
-        node.body.insert(0, ast.Expr(self._report("taken", decision)))
+        node.body.insert(0, ast.Expr(self._report("_taken", decision, ast.Constant(value=True))))
         return decision
+
+    def _untaken(self, decision: ast.Constant, *value: ast.expr) -> ast.Call:
+        return self._report("_taken", decision, ast.Constant(value=False), *value)
 
     def visit_Match(self, node: ast.Match) -> ast.AST:
         self.generic_visit(node)
         for case in node.cases:
             case.lineno = case.pattern.lineno  # type: ignore[attr-defined]
             decision = self._branch(case, f"case {self._text(case.pattern)}")
-            node.subject = self._report("untaken", decision, node.subject)
+            node.subject = self._untaken(decision, node.subject)
         return node
 
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
@@ -485,7 +463,7 @@ class _Reporting(ast.NodeTransformer):
         for handler in node.handlers:
             what = "except" if handler.type is None else f"except {self._text(handler.type)}"
             decision = self._branch(handler, what)
-            node.body.insert(0, ast.Expr(self._report("untaken", decision)))
+            node.body.insert(0, ast.Expr(self._untaken(decision)))
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -497,31 +475,31 @@ class _Reporting(ast.NodeTransformer):
         if is_fixed or not isinstance(node.ctx, ast.Load):
             return node
         site = self._decision(node, text, _LITERAL if is_literal else _SITE)
-        return self._report("item", site, node.value, _Slices().visit(node.slice))
+        return self._report("_item", site, node.value, _Slices().visit(node.slice))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """``min(n, 8192)``, ``TABLE.get(n)``, ``bisect(limits, n)`` and ``x.clamp(max=9)``."""
-        function = node.func
         is_starred = any(isinstance(own, ast.Starred) for own in node.args)
-        name = getattr(function, "id", getattr(function, "attr", ""))
-        kind = _KINDS.get(name, "")
-        owner = function.value if isinstance(function, ast.Attribute) else None
+        kind = _KINDS.get(getattr(node.func, "id", getattr(node.func, "attr", "")))
+        owner = getattr(node.func, "value", None)
         arguments = [self._text(own) for own in node.args] if kind else []
-        text, verb, count = "", _SITE, len(arguments)
-        if kind == "limit" and owner is None and count == 2:
-            text, verb = " < ".join(arguments), ""
-        elif kind == "bisect" and count > 1:
-            text = arguments[1]
-        elif kind == "get" and owner is not None and count:
-            text = self._text(owner)
-            verb = _LITERAL if isinstance(owner, ast.Dict) else _SITE
-        elif kind == "clamp":
-            is_method = owner is not None and self._text(owner) != "torch"
-            text = self._text(owner) if is_method and owner is not None else "".join(arguments[:1])
+        text, verb = "", _SITE
+        match kind, owner, arguments:
+            case "limit", None, [left, right]:
+                text, verb = f"{left} < {right}", ""
+            case "bisect", _, [_, value, *_]:
+                text = value
+            case "get", ast.expr(), [_, *_]:
+                text, verb = self._text(owner), _LITERAL if isinstance(owner, ast.Dict) else _SITE
+            case "clamp", ast.expr(), _ if self._text(owner) != "torch":
+                text = self._text(owner)
+            case "clamp", _, [value, *_]:
+                text = value
         self.generic_visit(node)
         if is_starred or not text or (node.keywords and kind != "clamp"):
             return node
-        report = self._report(kind, self._decision(node, text, verb), node.func, *node.args)
+        decision = self._decision(node, text, verb)
+        report = self._report("_call", decision, ast.Constant(kind), node.func, *node.args)
         report.keywords = node.keywords
         return report
 
@@ -537,38 +515,20 @@ class _Slices(ast.NodeTransformer):
         return node
 
 
-def _name_of(sign: type[ast.cmpop]) -> str:
-    """Return the name that stands for an operator until the code is compiled."""
-    return f"__layernorm_bench_{sign.__name__}__"
-
-
 def _only_raises(body: Any) -> bool:
-    return (
-        isinstance(body, list)
-        and bool(body)
-        and all(isinstance(statement, ast.Raise) for statement in body)
-    )
+    is_block = isinstance(body, list) and bool(body)
+    return is_block and all(isinstance(statement, ast.Raise) for statement in body)
 
 
 @cache
-def _reporting_file(file: str) -> tuple[dict[tuple[str, int], list[CodeType]], Mapping[str, Any]]:
-    """Return the functions of a file by name and first line, own and reporting, and constants."""
+def _reporting_file(file: str) -> tuple[dict[tuple[str, int], list[CodeType]], ByName]:
+    """Return the functions of a file by name and first line, own and reporting, and decisions."""
     source = Path(file).read_text()
     reporting = _Reporting(source, file)
     changed = ast.fix_missing_locations(reporting.visit(ast.parse(source)))
-    functions: dict[tuple[str, int], list[CodeType]] = {}
-    for tree in (source, changed):
-        for nested in _functions_in(compile(tree, file, "exec", dont_inherit=True)):
-            functions.setdefault((nested.co_qualname, nested.co_firstlineno), []).append(nested)
-    operators = {_name_of(sign): compare for sign, compare in _OPERATORS.items()}
-    return functions, reporting.decisions | operators
-
-
-def _functions_in(code: CodeType) -> Iterator[CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _functions_in(constant)
+    codes = (nested(compile(tree, file, "exec", dont_inherit=True)) for tree in (source, changed))
+    functions = grouped(((own.co_qualname, own.co_firstlineno), own) for own in chain(*codes))
+    return functions, reporting.decisions
 
 
 def _reporting(function: FunctionType, decisions: dict[Any, Decision]) -> CodeType | None:
@@ -578,33 +538,31 @@ def _reporting(function: FunctionType, decisions: dict[Any, Decision]) -> CodeTy
     """
     code = function.__code__
     try:
-        functions, constants = _reporting_file(code.co_filename)
+        functions, known = _reporting_file(code.co_filename)
     except (OSError, SyntaxError, ValueError):
         return None
     versions = functions.get((code.co_qualname, code.co_firstlineno), [])
     # two lambdas of one line cannot be told apart; a file may have changed since its import
-    if len(versions) != 2 or versions[0].co_code != code.co_code:
+    is_same = len(versions) == 2 and versions[0].co_code == code.co_code
+    if not is_same or versions[1].co_freevars != code.co_freevars:
         return None
-    if versions[1].co_freevars != code.co_freevars:
-        return None
-    made: dict[str, Decision] = {}
-    reporting = _with_constants(versions[1], constants, made)
-    decisions |= {(function, name): own for name, own in made.items() if not own.is_place}
+    made: ByName = {}
+    reporting = _with_decisions(versions[1], known, made)
+    places = {_SITE, _LITERAL}
+    decisions |= {(function, name): own for name, own in made.items() if own.verb not in places}
     return reporting if made else None
 
 
-def _with_constants(
-    code: CodeType, constants: Mapping[str, Any], made: dict[str, Decision]
-) -> CodeType:
-    """Return code with new decisions, and operators, in place of their names."""
-    new: list[Any] = []
-    for constant in code.co_consts:
-        value = constant
+def _with_decisions(code: CodeType, known: ByName, made: ByName) -> CodeType:
+    """Return code with new decisions, without an outcome, in place of the names of known ones."""
+
+    def replaced(constant: Any) -> Any:
         if isinstance(constant, CodeType):
-            value = _with_constants(constant, constants, made)
-        elif isinstance(constant, str):
-            value = constants.get(constant, constant)
-        if isinstance(value, Decision):
-            value = made.setdefault(constant, value.unseen())
-        new.append(value)
-    return code.replace(co_consts=tuple(new))
+            return _with_decisions(constant, known, made)
+        if not isinstance(constant, str) or constant not in known:
+            return constant
+        own = known[constant]
+        unseen = Decision(own.text, own.line, own.file, own.is_guard, own.verb)
+        return made.setdefault(constant, unseen)
+
+    return code.replace(co_consts=tuple(map(replaced, code.co_consts)))

@@ -25,6 +25,7 @@ from harness.mutants import WRONG, Mutant
 from harness.numerics import OUTPUTS, Outputs, Reference, bound_ratios, error_bound_of, status_of
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
+from harness.records.text import grouped
 from harness.run import Judged, exact_of, process_state_restored
 from harness.run.attempt import attempt
 from harness.verify.cases import first_case
@@ -77,10 +78,7 @@ def causes_of(
         further: tries further cases.
         sizes: at which the target may branch, as its source says.
     """
-    by_dtype = {
-        dtype: [trial for trial in failures if trial.case.dtype == dtype]
-        for dtype in dict.fromkeys(trial.case.dtype for trial in failures)
-    }
+    by_dtype = grouped((trial.case.dtype, trial) for trial in failures)
     found: dict[tuple[str, tuple[str, ...]], tuple[float, list[str]]] = {}
     for dtype, failed in by_dtype.items():
         known = {text for text, _ in found}
@@ -123,7 +121,7 @@ def mistakes_of(
 # --- what is compared ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Sample:
     """A call in which the target is clearly wrong."""
 
@@ -148,7 +146,7 @@ class _Sample:
 
 
 def _sampled(
-    target: Implementation, case: Case, name: str | None = None, factor: float = 1.0
+    target: Implementation, case: Case, name: str | None, factor: float = 1.0
 ) -> _Sample | None:
     """Call the target for a case with x multiplied by a factor; None if it is not clearly wrong.
 
@@ -165,28 +163,24 @@ def _sampled(
     inputs = inputs if factor == 1 else replace(inputs, x=inputs.x * factor)
     reference = Reference(inputs, case)
     judged = attempt(target, case, exact=lambda _: (inputs, reference))
-    clear = judged.outputs_beyond(_CLEAR_RATIO)
-    if judged.outputs is None or not (name in clear if name else clear):
+    if judged.outputs is None or not _is_clear(judged, name):
         return None
-    return _Sample(
-        case=case,
-        inputs=inputs,
-        reference=reference,
-        outputs=judged.outputs,
-        wrong=frozenset(judged.outputs_beyond()),
-        exact=_exact(reference),
-    )
+    wrong = frozenset(judged.outputs_beyond())
+    return _Sample(case, inputs, reference, judged.outputs, wrong, _exact(reference))
+
+
+def _is_clear(judged: Judged, name: str | None) -> bool:
+    """Whether the output of a name, or any if that is None, is clearly wrong."""
+    beyond = judged.outputs_beyond(_CLEAR_RATIO)
+    return name in beyond if name else bool(beyond)
 
 
 def _exact(reference: Reference) -> dict[str, Tensor]:
     """Return exact outputs, rounded to float64."""
     blocks = list(reference)
-    found = {"y": torch.cat([block.y[0] for block in blocks])}
-    if blocks[0].dx is not None:
-        found["dx"] = torch.cat([block.dx[0] for block in blocks if block.dx is not None])
-        for name in ("dweight", "dbias"):
-            found[name] = torch.stack([getattr(block, name)[0] for block in blocks]).sum(0)
-    return found
+    names = ("y",) if blocks[0].dx is None else OUTPUTS
+    parts = {name: torch.cat([getattr(block, name)[0] for block in blocks]) for name in names}
+    return {name: own if name in {"y", "dx"} else own.sum(0) for name, own in parts.items()}
 
 
 def _clear_failures(
@@ -201,12 +195,8 @@ def _clear_failures(
     def rank(case: Case) -> tuple[bool, bool, int]:
         return case.hidden == 1, case.distribution != "normal", case.rows * case.hidden
 
-    beyond = ((trial.case, trial.outputs_beyond(_CLEAR_RATIO)) for trial in failures)
-    clear = [
-        case
-        for case, wrong in beyond
-        if (name in wrong if name else wrong) and 16 <= case.rows * case.hidden <= _MOST_ELEMENTS
-    ]
+    clear = [trial.case for trial in failures if _is_clear(trial, name)]
+    clear = [case for case in clear if 16 <= case.rows * case.hidden <= _MOST_ELEMENTS]
     kinds: dict[tuple[object, ...], Case] = {}
     for case in sorted(clear, key=rank):
         values = (case.distribution, case.affine, case.grad_output, case.parameters)

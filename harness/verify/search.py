@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from math import isfinite, prod, sqrt
+from math import prod, sqrt
 from random import Random
 from typing import Any
 
@@ -31,17 +31,12 @@ from implementations.contract import Implementation
 
 __all__ = ["Effort", "Search", "effort_of"]
 
+_ROUNDS = 4  # a decision behind another one is seen when that one is turned
 _MOST_DIRECTED = 100  # calls for one decision
 _CONSTANTS_SHARE = 0.7  # of the elements
 _CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
-_OFTEN = (
-    "affine",
-    "leading_axes",
-    "normalized_axes",
-    "call",
-    "layout",
-    "parameters",
-)  # axes that turn most conditions without a size
+# axes that turn most conditions without a size
+_OFTEN = ("affine", "leading_axes", "normalized_axes", "call", "layout", "parameters")
 _USUAL_SIZE = 33
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_PATHS = 4  # in addition to the settings of a contract check
@@ -76,6 +71,12 @@ _PLAIN = tuple(
 )
 
 
+Row = dict[str, Any]
+"""Of the covering array."""
+Suggested = Iterator[tuple[PlannedCase, Change]]
+"""Cases, each with the change that it is for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much is tried."""
@@ -90,25 +91,19 @@ class Effort:
     """Of one call of a contract check, which makes up to 100."""
     calls: int
     """That only show whether a decision turns."""
-    rounds: int = 4
-    """A decision behind another one is seen when that one is turned."""
 
 
-_EFFORTS = {
-    # a second or two; 2^20 elements are a usual limit
-    QUICKEST: Effort(
-        rows=6, elements=3_500_000, most_elements=1_200_000, checked=300_000, calls=600
-    ),
-    # fifteen seconds for one dtype
-    QUICKEST + 1: Effort(
-        rows=40, elements=25_000_000, most_elements=9_000_000, checked=1_200_000, calls=3_000
-    ),
-}
+# a second or two; 2^20 elements are a usual limit
+_QUICK = Effort(rows=6, elements=3_500_000, most_elements=1_200_000, checked=300_000, calls=600)
+# fifteen seconds for one dtype
+_FULL = Effort(
+    rows=40, elements=25_000_000, most_elements=9_000_000, checked=1_200_000, calls=3_000
+)
 
 
 def effort_of(strength: int) -> Effort:
     """Return the effort that goes with a strength of the covering array."""
-    return _EFFORTS[min(strength, max(_EFFORTS))]
+    return _QUICK if strength <= QUICKEST else _FULL
 
 
 @dataclass(slots=True)
@@ -132,7 +127,7 @@ class Search:
     seen: set[Case] = field(default_factory=set)
     called: set[Case] = field(default_factory=set)
 
-    def cases(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+    def cases(self, dtype: str, device: str) -> Suggested:
         """Yield cases, and the change that each is for; decisions may turn in between."""
         target = self.implementation
         direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
@@ -140,31 +135,31 @@ class Search:
         for case, axis in sizes_that_look_wrong(target, usual):
             self.seen.add(case)
             yield PlannedCase(case, _CATCHES_SIZES), (axis, AXES[axis].get(case))
-        yield from self._cases(dtype, device, self._constants())
+        yield from self._cases(dtype, device, [*self._of_constants()])
 
-    def again(self, dtype: str, device: str) -> Iterator[tuple[PlannedCase, Change]]:
+    def again(self, dtype: str, device: str) -> Suggested:
         """Yield cases in another dtype, for what turned a decision or may turn one now."""
         yield from self._cases(dtype, device, [*self.turning])
 
-    def _cases(
-        self, dtype: str, device: str, changes: list[Change]
-    ) -> Iterator[tuple[PlannedCase, Change]]:
+    def _cases(self, dtype: str, device: str, changes: list[Change]) -> Suggested:
         self.spent = self.calls = 0
-        for number in range(self.effort.rounds):
+        for number in range(_ROUNDS):
             while turned := self._turned(dtype):
                 for case, change in turned:
+                    axis, value = change
                     changes = [change, *changes]
-                    for own in (case, *self._plain(case, change[0]), *_beyond(case, *change)):
-                        if self._is_affordable(own, of_decisions=True):
+                    # at twice the size that turned a decision, several elements are beyond
+                    is_size = axis in {"hidden", "rows"}
+                    beyond = changed(case, axis, 2 * value + 1) if is_size else None
+                    for own in (case, *self._plain(case, axis), beyond):
+                        if own is not None and self._is_affordable(own):
                             yield PlannedCase(own, _CATCHES), change
             yield from self._in_rows(dtype, device, [*dict.fromkeys(changes)], number)
             changes = []
             if not self.decisions.open:
                 return
 
-    def _in_rows(
-        self, dtype: str, device: str, changes: list[Change], number: int
-    ) -> Iterator[tuple[PlannedCase, Change]]:
+    def _in_rows(self, dtype: str, device: str, changes: list[Change], number: int) -> Suggested:
         """Yield each change in rows of the array, so that it meets the values of other axes."""
         forward_only = self.implementation.forward_only
         scope = scope_of(self.implementation)
@@ -176,27 +171,24 @@ class Search:
                     continue
                 start = (index + number) * self.effort.rows + at * _ROWS_EACH
                 rows = [array[(start + own) % len(array)] for own in range(_ROWS_EACH)]
-                rows = plain[at:][:1] if at < 0 else rows
+                rows = rows if at >= 0 else [plain[at]]
                 cases = (self._case(row, change, dtype, device, at) for row in rows)
-                case = next(
-                    (own for own in cases if own is not None and own not in self.seen), None
-                )
-                if case is not None and self._is_affordable(case):
+                case = next((own for own in cases if own and own not in self.seen), None)
+                if case is not None and self._is_affordable(case, _CONSTANTS_SHARE):
                     yield PlannedCase(case, _CATCHES), change
 
-    def _is_affordable(self, case: Case, *, of_decisions: bool = False) -> bool:
+    def _is_affordable(self, case: Case, share: float = 1.0) -> bool:
         """Whether a case is new and can be tried; it then counts as tried."""
         is_large = _elements_in_memory(case) > self.effort.most_elements
-        if case in self.seen or is_large or not self._has_room(case, of_decisions=of_decisions):
+        if case in self.seen or is_large or not self._has_room(case, share):
             return False
         self.seen.add(case)
         self.spent += case.rows * case.hidden + _OVERHEAD
         return True
 
-    def _has_room(self, case: Case, *, of_decisions: bool) -> bool:
-        """Whether its elements are left; cases for constants leave some to those that turn."""
-        most = self.effort.elements * (1 if of_decisions else _CONSTANTS_SHARE)
-        return self.spent + case.rows * case.hidden + _OVERHEAD <= most
+    def _has_room(self, case: Case, share: float = 1.0) -> bool:
+        """Whether its elements are left, of a share of all: constants leave some to decisions."""
+        return self.spent + case.rows * case.hidden + _OVERHEAD <= self.effort.elements * share
 
     def _turned(self, dtype: str) -> list[tuple[Case, Change]]:
         """Return cases that turn a decision, each with its last change, found by calls alone.
@@ -215,8 +207,6 @@ class Search:
                         break
                     if case in self.called or case.dtype != dtype or not self._is_in_reach(case):
                         continue
-                    if not self._has_room(case, of_decisions=True):
-                        continue  # what is decided in a case that is not judged was not tried
                     self.called.add(case)
                     self.calls += 1 + case.rows * case.hidden // _PER_CALL
                     with suppress(UnrepresentableError):
@@ -258,15 +248,14 @@ class Search:
 
     def _similar(self, case: Case, axis: str, value: Any) -> Iterator[Case | None]:
         """Yield a case with a change, and where a size is aligned to constants as it was before."""
-        if axis not in _SIZES:
-            yield changed(case, axis, value)
-            return
         if axis == "elements":
             yield changed(case, "rows", -(-value // case.hidden))
             yield changed(case, "hidden", -(-value // case.rows))
             return
-        old = AXES[axis].get(case)
         yield changed(case, axis, value)
+        if axis not in _SIZES:
+            return
+        old = AXES[axis].get(case)
         if case.rows == case.hidden:
             both = changed(case, "rows", value)
             yield both and changed(both, "hidden", value)
@@ -277,8 +266,10 @@ class Search:
                 yield changed(case, axis, old - (old - value) // step * step)
 
     def _is_in_reach(self, case: Case) -> bool:
+        """Whether a case can be judged: what is decided in any other case was not tried."""
         is_small = case.rows * case.hidden <= self.effort.most_elements
-        return is_small and scope_of(self.implementation).fit(case) == case
+        is_left = is_small and self._has_room(case)
+        return is_left and scope_of(self.implementation).fit(case) == case
 
     def _plain(self, case: Case, axis: str) -> Iterator[Case]:
         """Yield the case with data and a call in which most mistakes show."""
@@ -316,19 +307,18 @@ class Search:
         They have the shape, layout and eps of the smallest judged case with the outcome, and all
         else from the first of ``cases``.
         """
-        left = {
+        wanted = {
             (decision, outcome): case
             for decision in self.decisions.all.values()
             for outcome, case in decision.smallest.items()
             if prod(case.shape) <= self.effort.checked
         }
-        for case in cases:
-            for pair in self._decided(case) if case.hidden >= LEAST_HIDDEN else ():
-                left.pop(pair, None)
+        telling = (case for case in cases if case.hidden >= LEAST_HIDDEN)
+        decided = {pair for case in telling for pair in self._decided(case)}
         found: list[Case] = []
-        while left and len(found) < _MOST_PATHS:
-            pair, shown = next(iter(left.items()))
-            del left[pair]
+        for pair, shown in wanted.items():
+            if pair in decided or len(found) == _MOST_PATHS:
+                continue
             further = replace(
                 cases[0],
                 shape=shown.shape,
@@ -336,10 +326,9 @@ class Search:
                 layout=shown.layout,
                 eps=shown.eps or cases[0].eps,
             )
-            decided = self._decided(further)
-            if pair in decided:
+            if pair in self._decided(further):
                 found.append(further)
-                left = {own: case for own, case in left.items() if own not in decided}
+                decided |= self._decided(further)
         return found
 
     def _decided(self, case: Case) -> set[tuple[Decision, bool]]:
@@ -360,13 +349,13 @@ class Search:
         They take other paths through the target's code or, with sizes, may take one there.
         """
         fit = scope_of(self.implementation).fit
-        shapes = [*dict.fromkeys((*self.shapes, *self.shapes_of_constants))][:_MOST_SHAPES]
-        sized = [
-            fit(replace(cases[0], shape=shape, normalized_dims=1, layout="contiguous"))
-            for shape in (shapes if with_sizes else ())
-        ]
-        known = [*cases, *filter(None, sized)]
-        return [*known[len(cases) :], *self.on_other_paths(known)]
+        # an N above a constant
+        above = [(2, size) for size in self.sizes[1::2] if 2 * size <= self.effort.checked]
+        shapes = [*dict.fromkeys((*self.shapes, *above))]
+        usual = replace(cases[0], normalized_dims=1, layout="contiguous")
+        fitted = (fit(replace(usual, shape=shape)) for shape in shapes[:_MOST_SHAPES])
+        sized = [*filter(None, fitted)] if with_sizes else []
+        return [*sized, *self.on_other_paths([*cases, *sized])]
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -378,11 +367,6 @@ class Search:
             shapes = (_shape_of(axis, size) for axis, size in sizes)
             found += sorted((own for own in shapes if prod(own) <= self.effort.checked), key=prod)
         return [*dict.fromkeys(found)][:_MOST_SHAPES]
-
-    @property
-    def shapes_of_constants(self) -> list[tuple[int, int]]:
-        """Shapes whose N is above a constant."""
-        return [(2, size) for size in self.sizes[1::2] if 2 * size <= self.effort.checked]
 
     @property
     def sizes(self) -> list[int]:
@@ -397,11 +381,9 @@ class Search:
         if named:
             more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
             conditions = "a condition" if len(named) == 1 else "conditions"
-            text = f"has {conditions} that no case gave both outcomes: "
-            yield replace(
-                remark(RemarkKind.NEVER_TRIED, f"{text}{'; '.join(named[:_MOST_NAMED])}{more}"),
-                evidence=tuple(named),
-            )
+            shown = "; ".join(named[:_MOST_NAMED])
+            text = f"has {conditions} that no case gave both outcomes: {shown}{more}"
+            yield replace(remark(RemarkKind.NEVER_TRIED, text), evidence=tuple(named))
         if self.too_large:
             large = sorted(size for size in self.too_large if size > 0)
             sizes = listed([f"{size:,}" for size in large[:_MOST_NAMED]])
@@ -410,19 +392,15 @@ class Search:
             names = listed(sorted(self.code.unread))
             yield limit("left_out", names, "compiled code, which was not read", 0)
 
-    def _constants(self) -> list[Change]:
-        """Return what the constants suggest, the most likely first."""
-        found: list[Change] = []
+    def _of_constants(self) -> Iterator[Change]:
+        """Yield what the constants suggest, the most likely first."""
         integers = sorted(own for own in self.code.integers if own >= _LEAST)
         for own in integers[:_MOST_CONSTANTS]:
-            found += _of_integer(own)
+            yield from _of_integer(own)
         for number in sorted(self.code.floats)[:_MOST_CONSTANTS]:
-            found += _of_float(number)
-        return [*dict.fromkeys(found)]
+            yield from _of_float(number)
 
-    def _case(
-        self, row: dict[str, Any], change: Change, dtype: str, device: str, at: int
-    ) -> Case | None:
+    def _case(self, row: Row, change: Change, dtype: str, device: str, at: int) -> Case | None:
         """Return a row of the array with a change, within the scope of the target.
 
         Args:
@@ -462,20 +440,13 @@ def _elements_in_memory(case: Case) -> int:
     return max(elements, case.rows * int(number)) if family == "pitch" else elements
 
 
-def _beyond(case: Case, axis: str, value: Any) -> Iterator[Case]:
-    """Yield a case with twice the size that turned a decision: more than one element is beyond."""
-    further = changed(case, axis, 2 * value + 1) if axis in {"hidden", "rows"} else None
-    if further is not None:
-        yield further
-
-
 def _shape_of(axis: str, size: int) -> tuple[int, int]:
     """Return a shape of x with a number of rows or elements, or with an N."""
     many = {"rows": (size, 8), "elements": (-(-size // 128), 128)}
     return many.get(axis, (2, size))
 
 
-def _values(row: dict[str, Any], axis: str, value: Any, narrow: int) -> dict[str, Any]:
+def _values(row: Row, axis: str, value: Any, narrow: int) -> Row:
     """Return the values of a row that make a change; where one size is large, others are small."""
     if axis == "elements":
         hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
@@ -506,28 +477,27 @@ def _of_integer(own: int) -> Iterator[Change]:
 
 def _of_float(number: float) -> Iterator[Any]:
     """Yield values of eps, x, weight and dy on both sides of a constant."""
-    if not isfinite(number) or not 1e-30 < number < _LARGEST:
+    if not 1e-30 < number < _LARGEST:
         return
     if number < 1:
         yield from (("eps", number * factor) for factor in _RELATIVE_EPS)
     low, high = _USUAL_VALUES
     if number in _USUAL_EPS or low <= number <= high:
         return
+    scales = {number / 2, number * 2}
     if number < 1:
         yield "parameters", f"initial_within_{number / 2:g}"
-    scales = {number / 2, number * 2}
-    if number < 1:  # of a variance
-        scales |= {sqrt(number), 10 * sqrt(number)}
+        scales |= {sqrt(number), 10 * sqrt(number)}  # of a variance
     for scale in sorted(scales):
         for axis in ("distribution", "parameters", "grad_output"):
             yield axis, f"largest_{scale:g}"
 
 
-def _in_covering_order(array: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_covering_order(array: list[Row]) -> list[Row]:
     """Return rows of an array in an order in which the values of all axes occur soon, and again."""
     left = Random(0).sample(array, min(len(array), _MOST_ROWS))
     seen: set[tuple[str, Any]] = set()
-    order: list[dict[str, Any]] = []
+    order: list[Row] = []
     while left:
         best = max(left, key=lambda row: len({*row.items()} - seen))
         if {*best.items()} <= seen:

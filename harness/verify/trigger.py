@@ -10,7 +10,7 @@ those that meet all conditions fail, and those that do not meet one of them are 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -49,10 +49,9 @@ Conjunction = tuple[Condition, ...]
 Further = Callable[[Case], Judged | None]
 """Tries a further case; None where that is outside the scope of the target, or too slow."""
 
-_SIMPLEST = {
-    axis.name: (axis.values[0] if axis.simple is None else axis.simple,)
-    for axis in array_axes().values()
-} | {"call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])}
+_SIMPLEST = {name: (axis.simple or axis.values[0],) for name, axis in array_axes().items()} | {
+    "call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])
+}
 _SIZES = ("rows", "hidden")
 # kernels seldom choose a path by the values of their arguments, and values may hide a mistake
 _DATA = ("distribution", "eps", "parameters", "grad_output")
@@ -108,10 +107,9 @@ class Trigger:
     @property
     def text(self) -> str:
         """Where they are wrong, in words."""
-        what = (
-            "wrong" if self.is_of_all and "y" in self.outputs else f"{listed(self.outputs)} wrong"
-        )
-        where = f"where {listed([part.text for part in self.conditions])}"
+        is_whole = self.is_of_all and "y" in self.outputs
+        what = "wrong" if is_whole else f"{listed(self.outputs)} wrong"
+        where = f"where {listed(part.text for part in self.conditions)}"
         where = where if self.conditions else "at every size, in every layout and mode"
         known = {part.axis for part in self.conditions}
         known |= {axis for name in known for axis in AXES[name].follows_from}
@@ -150,9 +148,8 @@ def conditions_of_failures(
     # where y is wrong, the gradients follow from it
     for name in ("y",) if "y" in wrong else wrong:
         if (found := Search(trials, further, [name], sizes).trigger(is_of_all=False)) is not None:
-            same = apart.get(found.conditions)
-            outputs = (*same.outputs, name) if same else (name,)
-            apart[found.conditions] = replace(same or found, outputs=outputs)
+            same = apart.get(found.conditions, replace(found, outputs=()))
+            apart[found.conditions] = replace(same, outputs=(*same.outputs, name))
     yield from apart.values()
 
 
@@ -200,11 +197,7 @@ class Search:
         return None if ratio is None else ratio > 1
 
     def _known(self, *, failing: bool) -> list[Case]:
-        return [
-            case
-            for case, ratio in self.ratios.items()
-            if ratio is not None and (ratio > 1) is failing
-        ]
+        return [case for case in self.ratios if self.fails(case) is failing]
 
     def trigger(self, *, is_of_all: bool) -> Trigger | None:
         """Return where the outputs are wrong; None if that is not confirmed."""
@@ -272,9 +265,8 @@ class Search:
         # rows of one element are constant, and a mistake there may be another one
         failing = self._known(failing=True)
         failing.sort(key=lambda case: (case.hidden == 1, case.rows * case.hidden))
-        plain = (case for case in failing if (self.ratios[case] or 0) >= _PLAIN_RATIO)
-        case = next(plain, None) or next(iter(failing), None)
-        if case is None:
+        plain = [case for case in failing if (self.ratios[case] or 0) >= _PLAIN_RATIO]
+        if (case := next(iter((*plain, *failing)), None)) is None:
             return None
         for axis in (*_ORDER, *_ORDER):  # a later axis may exclude the simplest value of another
             is_data = axis == "distribution"
@@ -303,8 +295,7 @@ class Search:
     def _along(self, axis: str, values: Iterable[Any], simple: Case) -> dict[Case, bool | None]:
         """Try a failed case with other values on one axis."""
         is_size, sizes = axis in _SIZES, (simple.rows, simple.hidden)
-        possible = (value for value in values if not is_size or value > 0)
-        cases = (changed(simple, axis, value) for value in dict.fromkeys(possible))
+        cases = (changed(simple, axis, value) for value in dict.fromkeys(values))
         return {
             case: self.fails(case)
             for case in cases
@@ -319,20 +310,16 @@ class Search:
         if not right:
             return ()
         failing = self._known(failing=True)
-        names = [axis, *(fact.name for fact in AXES.values() if axis in fact.follows_from)]
-        parts = [
-            part
-            for name in names
-            if name != "elements"  # one of the two sizes says more
-            for part in _met_by_all(name, {fact_of(case, name) for case in failing}, right)
-        ]
+        facts = (fact.name for fact in AXES.values() if axis in fact.follows_from)
+        # one of the two sizes says more than the number of elements
+        names = [axis, *(name for name in facts if name != "elements")]
+        parts = [part for name in names for part in _met_by_all(name, failing, right)]
+
+        def excludes_right(some: Conjunction) -> bool:
+            return not any(_meets(case, some) for case in right)
+
         for size in (1, 2):
-            chosen = [
-                some
-                for some in combinations(parts, size)
-                if not any(_meets(case, some) for case in right)
-            ]
-            if chosen:
+            if chosen := [*filter(excludes_right, combinations(parts, size))]:
                 return min(chosen, key=lambda some: sum(map(_cost, some)))
         return None
 
@@ -341,17 +328,13 @@ class Search:
         for part in parts:
             if part.axis != axis or part.relation not in {Relation.AT_LEAST, Relation.AT_MOST}:
                 continue
-            rising = part.relation is Relation.AT_LEAST
             sizes = [value_of(case, axis) for case in right]
             beyond = [size for size in sizes if not part.holds_for(size)]
-            end = max(beyond) if rising else min(beyond)
-            between = range(end, part.value + 1) if rising else range(end, part.value - 1, -1)
-            cases = [
-                case
-                for size in between
-                if (case := changed(simple, axis, size)) is not None
-                and _meets(case, [other for other in parts if other is not part])
-            ]
+            is_rising = part.relation is Relation.AT_LEAST
+            end, step = (max(beyond), 1) if is_rising else (min(beyond), -1)
+            between = (changed(simple, axis, at) for at in range(end, part.value + step, step))
+            others = [other for other in parts if other is not part]
+            cases = [case for case in between if case is not None and _meets(case, others)]
             # a size that shows nothing counts as one that is right
             bisect_left(cases, True, key=lambda case: self.fails(case) is True)
 
@@ -401,7 +384,8 @@ class Search:
         """Return a case that meets the conditions and is right, with data that show the mistake."""
         right = (case for case in self._known(failing=False) if case.hidden > 1)
         met = (case for case in right if _meets(case, conditions))
-        again = dict.fromkeys(_with_data_of(case, simple) for case in met)
+        data = {axis: value_of(simple, axis) for axis in _DATA}
+        again = dict.fromkeys(_with_values(case, data) for case in met)
         inside = [case for case in again if _meets(case, conditions)][:_MOST_TRIED_AGAIN]
         inside += self._drawn(simple, conditions, None)
         return next((case for case in inside if self.fails(case) is False), None)
@@ -415,20 +399,15 @@ class Search:
         pools = {}
         for axis in axes:
             cases = ((value, changed(simple, axis, value)) for value in self._pool(axis, random))
-            pools[axis] = [
-                value
-                for value, case in cases
-                if case is not None
-                and _meets(case, others)
-                and (unmet is None or _meets(case, (unmet,)) is (axis not in own))
-            ]
+            met = [(value, case) for value, case in cases if case and _meets(case, others)]
+            if unmet is not None:
+                met = [pair for pair in met if _meets(pair[1], (unmet,)) is (axis not in own)]
+            pools[axis] = [value for value, _ in met]
         found: dict[Case, None] = {}
         most, wanted = max(_SMALL, 2 * simple.rows * simple.hidden), _OUTSIDE if own else _INSIDE
         for _ in range(_MOST_DRAWS):
-            case = simple
-            for axis in axes:
-                if pools[axis]:
-                    case = changed(case, axis, random.choice(pools[axis])) or case
+            drawn = {axis: random.choice(pool) for axis, pool in pools.items() if pool}
+            case = _with_values(simple, drawn)
             is_met = _meets(case, others) and not (unmet and _meets(case, (unmet,)))
             if is_met and case.rows * case.hidden <= most and case not in self.ratios:
                 found[case] = None
@@ -438,7 +417,7 @@ class Search:
 
     def _pool(self, axis: str, random: Random) -> Iterable[Any]:
         """Return values of an axis, from which to draw: those of cases that could be judged."""
-        judged = [case for case, ratio in self.ratios.items() if ratio is not None]
+        judged = (case for case in self.ratios if self.fails(case) is not None)
         known = dict.fromkeys(value_of(case, axis) for case in judged)
         if axis not in _SIZES:
             return known
@@ -447,10 +426,10 @@ class Search:
         return dict.fromkeys(size for size in (*known, *map(round, drawn)) if size >= least)
 
 
-def _with_data_of(case: Case, other: Case) -> Case:
-    """Return ``case`` with the data of another case, on each axis where that is possible."""
-    for axis in _DATA:
-        case = changed(case, axis, value_of(other, axis)) or case
+def _with_values(case: Case, values: Mapping[str, Any]) -> Case:
+    """Return ``case`` with these values by axis, on each axis where that is possible."""
+    for axis, value in values.items():
+        case = changed(case, axis, value) or case
     return case
 
 
@@ -458,8 +437,9 @@ def _meets(case: Case, conditions: Sequence[Condition]) -> bool:
     return all(part.holds_for(fact_of(case, part.axis)) for part in conditions)
 
 
-def _met_by_all(axis: str, values: set[Any], right: Sequence[Case]) -> Iterator[Condition]:
-    """Yield the conditions on an axis, or on a fact, that all these values meet."""
+def _met_by_all(axis: str, failing: list[Case], right: Sequence[Case]) -> Iterator[Condition]:
+    """Yield the conditions on an axis, or on a fact, that all failing cases meet."""
+    values = {fact_of(case, axis) for case in failing}
     others = {fact_of(case, axis) for case in right} - values
     found: list[tuple[Relation, Any]] = []
     if axis in _NUMBERS:
@@ -472,12 +452,10 @@ def _met_by_all(axis: str, values: set[Any], right: Sequence[Case]) -> Iterator[
                 found.append((Relation.NOT_MULTIPLE, divisor))
     if len(values) == 1 and axis not in _FACTS_OF_X[1:]:
         found.append((Relation.IS, *values))
-    elif axis in _SIZES and len(values) <= _MOST_NAMES:
-        found.append((Relation.ONE_OF, tuple(sorted(values))))
     elif axis not in _NUMBERS:
         found += [(Relation.IS_NOT, name) for name in sorted(others)]
-        if len(values) <= _MOST_NAMES:
-            found.append((Relation.ONE_OF, tuple(sorted(values))))
+    if 1 < len(values) <= _MOST_NAMES and (axis in _SIZES or axis not in _NUMBERS):
+        found.append((Relation.ONE_OF, tuple(sorted(values))))
     for relation, value in found:
         part = Condition(axis=axis, relation=relation, value=value)
         is_vague = axis == "offset_ratio" and relation is Relation.AT_LEAST and value < 1
@@ -487,16 +465,14 @@ def _met_by_all(axis: str, values: set[Any], right: Sequence[Case]) -> Iterator[
 
 def _cost(condition: Condition) -> int:
     """Return how special a condition is; of those that fit equally well, the least is stated."""
-    if condition.relation in {Relation.AT_LEAST, Relation.AT_MOST}:
-        return 1
-    if condition.relation is Relation.ONE_OF:
-        return 6
-    if AXES[condition.axis].kind is bool or condition.relation not in {
-        Relation.IS,
-        Relation.IS_NOT,
-    }:
-        return 2
-    return 4
+    match condition.relation:
+        case Relation.AT_LEAST | Relation.AT_MOST:
+            return 1
+        case Relation.ONE_OF:
+            return 6
+        case Relation.IS | Relation.IS_NOT if AXES[condition.axis].kind is not bool:
+            return 4
+    return 2
 
 
 def fact_of(case: Case, name: str) -> Any:
