@@ -8,7 +8,7 @@ clear failure counts, so that rounding does not decide. The number of calls is l
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
@@ -80,12 +80,8 @@ class Example:
 
 
 def example_of(
-    target: Implementation,
-    failures: Sequence[Judged],
-    trials: Sequence[Judged],
-    further: Further,
-    repeated: Callable[[Case], str],
-) -> Example | None:
+    target: Implementation, failures: Sequence[Judged], trials: Sequence[Judged], further: Further
+) -> Example:
     """Return the smallest example of failures; without numbers if the target crashed.
 
     Args:
@@ -93,39 +89,33 @@ def example_of(
         failures: its failed cases.
         trials: all of its cases.
         further: tries further cases.
-        repeated: returns the command that repeats a case.
     """
     first = failures[0].case.dtype
     failed = [trial for trial in failures if trial.case.dtype == first]
     crashed = [trial.case for trial in failed if trial.status is Status.CRASHED]
     if crashed:
-        return _without_numbers(min(crashed, key=unusual), repeated)
+        return _without_numbers(min(crashed, key=unusual))
     names = {name for trial in failed for name in trial.outputs_beyond()}
     name = next((name for name in OUTPUTS if name in names), OUTPUTS[0])
     tried = [trial for trial in trials if trial.case.dtype == first]
     search = Search(tried, further, [name])
     case = search.simple_failure()
     if case is None:  # rounding decides in every case
-        return _without_numbers(min((trial.case for trial in failed), key=unusual), repeated)
+        return _without_numbers(min((trial.case for trial in failed), key=unusual))
     case = _smallest(case, search)
     found = _call(target, case, name, make_inputs(case))
     if found is None:  # it depends on earlier calls, or breaks the contract without a result
-        return _without_numbers(case, repeated)
+        return _without_numbers(case)
     if case.rows * case.hidden <= _MOST_SHOWN:
         found = _simplest(target, found)
-    return found.example(repeated)
+    return found.example()
 
 
-def worst_of(
-    target: Implementation,
-    case: Case,
-    repeated: Callable[[Case], str],
-    outputs: Collection[str] = OUTPUTS,
-) -> Example | None:
+def worst_of(target: Implementation, case: Case, outputs: Collection[str]) -> Example | None:
     """Return the element of some outputs of an inaccurate case that is most ulp off, if any is."""
     calls = (_call(target, case, name, make_inputs(case), least=0.0) for name in outputs)
     found = max(filter(None, calls), key=lambda call: call.error_ulp, default=None)
-    return None if found is None else found.example(repeated)
+    return None if found is None else found.example()
 
 
 def command_of(case: Case, handle: str, options: str) -> str:
@@ -147,18 +137,12 @@ def command_of(case: Case, handle: str, options: str) -> str:
     return f'python -c "{line}"' if is_plain else f"python -c {shlex.quote(line)}"
 
 
-def _without_numbers(case: Case, repeated: Callable[[Case], str]) -> Example:
-    return Example(
-        case=case,
-        output="",
-        shape=case.shape,
-        eps=case.eps,
-        conditions=_conditions(case, ()),
-        commands=repeated(case),
-    )
+def _without_numbers(case: Case) -> Example:
+    conditions = _conditions(case)
+    return Example(case=case, output="", shape=case.shape, eps=case.eps, conditions=conditions)
 
 
-def _conditions(case: Case, replaced: Sequence[str]) -> tuple[str, ...]:
+def _conditions(case: Case, replaced: Sequence[str] = ()) -> tuple[str, ...]:
     """Return in words what is not usual in a case, without the values that were replaced."""
     stated = {"eps", *(_OF_DATA[name] for name in replaced)}
     return settings_in_words(case, [axis for axis in SETTINGS if axis not in stated])
@@ -216,37 +200,35 @@ class _Call:
     replaced: tuple[str, ...] = ()
     """The tensors whose values are not those of the case."""
 
-    def example(self, repeated: Callable[[Case], str]) -> Example:
+    def example(self) -> Example:
         inputs, case = self.inputs, self.case
         is_small = case.rows * case.hidden <= _MOST_SHOWN
         shown = slice(None) if is_small else slice(self.worst, self.worst + 1)
-        computed, exact = self.computed.flatten()[shown], self.exact.flatten()[shown]
         return Example(
             case=case,
             output=self.output,
             shape=case.shape,
-            x=_numbers(inputs.x) if is_small else (),
-            weight=_parameter(inputs.weight, 1.0, is_small),
-            bias=_parameter(inputs.bias, 0.0, is_small),
-            dy=None if inputs.dy is None else _numbers(inputs.dy) if is_small else (),
+            x=_numbers(inputs.x, is_small) or (),
+            weight=_numbers(inputs.weight, is_small, usual=1.0),
+            bias=_numbers(inputs.bias, is_small, usual=0.0),
+            dy=_numbers(inputs.dy, is_small),
             eps=case.eps,
-            computed=tuple(computed.tolist()),
-            exact=tuple(exact.tolist()),
+            computed=tuple(self.computed.flatten()[shown].tolist()),
+            exact=tuple(self.exact.flatten()[shown].tolist()),
             error_ulp=self.error_ulp,
             allowed_ulp=self.allowed_ulp,
             conditions=_conditions(case, self.replaced),
-            commands=repeated(case),
         )
 
 
-def _numbers(tensor: Tensor) -> tuple[float, ...]:
-    return tuple(tensor.detach().cpu().double().flatten().tolist())
-
-
-def _parameter(tensor: Tensor | None, usual: float, is_small: bool) -> tuple[float, ...] | None:
+def _numbers(
+    tensor: Tensor | None, is_small: bool, usual: float | None = None
+) -> tuple[float, ...] | None:
+    """Return all elements, or none if they are many or all have the usual value."""
     if tensor is None:
         return None
-    return () if not is_small or bool((tensor == usual).all()) else _numbers(tensor)
+    is_usual = usual is not None and bool((tensor == usual).all())
+    return () if is_usual or not is_small else tuple(tensor.flatten().tolist())
 
 
 def _call(
@@ -270,17 +252,15 @@ def _call(
     if name not in judged.outputs_beyond(least):
         return None
     bound = error_bound_of(target, case)
-    parts = compared(outputs, inputs, case, bound, reference, scaled=True)
-    found = [_worst_in(part, case, inputs) for part in parts if part.output == name]
-    return max(found, key=lambda call: call.ratio)
+    parts = compared(outputs, inputs, case, bound, reference, scaled=True, only=[name])
+    return max((_worst_in(part, case, inputs) for part in parts), key=lambda call: call.ratio)
 
 
 def _worst_in(part: Compared, case: Case, inputs: Inputs) -> _Call:
     assert part.scale is not None
     exact = part.exact[0] + part.exact[1]
-    error = (part.computed - part.exact[0] - part.exact[1]).abs()
     is_equal = (part.computed == exact) | (part.computed.isnan() & exact.isnan())
-    error = torch.where(is_equal, 0.0, error.nan_to_num(inf))
+    error = torch.where(is_equal, 0.0, part.error.nan_to_num(inf))
     ratio = torch.where(error > 0, (error / part.bound).nan_to_num(0.0, posinf=inf), 0.0)
     ratio = torch.where(is_equal | exact.isfinite(), ratio, inf)
     at = int(ratio.argmax())
@@ -312,10 +292,9 @@ def _simplest(target: Implementation, call: _Call) -> _Call:
         if tensor is None or name in call.replaced:
             continue
         for values in _simpler(name, tensor, case):
-            values = values.to(tensor.dtype)
-            if not bool(values.isfinite().all()):
+            chosen = given | {name: values.to(tensor.dtype)}
+            if not bool(chosen[name].isfinite().all()):
                 continue
-            chosen = given | {name: values}
             inputs = laid_out(case, **chosen)
             if (found := _call(target, case, call.output, inputs)) is not None:
                 given, call = chosen, replace(found, replaced=(*call.replaced, name))

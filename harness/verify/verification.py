@@ -194,17 +194,18 @@ class Verification:
         if self.cases.is_right_on_last_axis:
             self.is_right_on_last_axis = self._is_right_if_one_axis_is_normalised(failures)
         if failures and self.budget.left_s > 0:
-            self.example = example_of(*of_target, self._command_of)
+            self.example = example_of(*of_target)
         with suppress(TamperingError):  # of a mutant: what it changed is put back
             self.trusted.check()
         inaccurate = (own for own in self.cases.findings() if own.severity is Severity.INACCURATE)
         if not failures and (worst := next(inaccurate, None)) is not None:
             case = worst.evidence.case
             outputs = OUTPUTS_OF.get(Inaccuracy(worst.kind), OUTPUTS)
-            self.example = worst_of(self.implementation, case, self._command_of, outputs)
-
-    def _command_of(self, case: Case) -> str:
-        return command_of(case, self.handle, self.options.call.as_argument())
+            self.example = worst_of(self.implementation, case, outputs)
+        if self.example is not None:
+            options = self.options.call.as_argument()
+            commands = command_of(self.example.case, self.handle, options)
+            self.example = replace(self.example, commands=commands)
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
