@@ -38,7 +38,7 @@ from harness.verify.raises import (
     raises,
 )
 from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of, first_case
-from implementations.contract import Implementation, UnsupportedError
+from implementations.contract import Implementation, UnsupportedError, scale_and_shift
 from implementations.targets.attempt import first_success
 from implementations.targets.from_function import NamedFunction
 from implementations.targets.from_module import ModuleFunction
@@ -127,9 +127,8 @@ def _normalises_the_last_alone(judged: Judged) -> bool:
     if outputs is None:
         return False
     inputs = make_inputs(case)
-    expected = layer_norm(inputs.x.double(), inputs.x.shape[-1:])
-    expected = expected if inputs.weight is None else expected * inputs.weight.double()
-    expected = expected if inputs.bias is None else expected + inputs.bias.double()
+    normalised = layer_norm(inputs.x.double(), inputs.x.shape[-1:])
+    expected = scale_and_shift(normalised, inputs.weight, inputs.bias)
     return torch.allclose(outputs.y.double(), expected, rtol=0.1, atol=0.1)
 
 
@@ -142,31 +141,24 @@ def _raised(judged: Judged) -> ImplementationError | None:
     return None if returned else ImplementationError(judged.status, judged.reason)
 
 
-def _is_error(raised: ImplementationError) -> bool:
-    """Whether it is no refusal that the target declares."""
-    return raised.status is Status.ERROR
-
-
 def _x_of(ndims: Collection[int]) -> str:
     return f"x of {listed(ndims, 'or')} {'axis' if [*ndims] == [1] else 'axes'}"
 
 
 def _required_of(implementation: Implementation) -> set[str]:
     """Return which of weight and bias cannot be left out of a call, by its signature."""
-    adapter, own = adapter_of(implementation), {"weight": 2, "bias": 3}
+    adapter, names = adapter_of(implementation), ("weight", "bias")
     if adapter is not None:
-        return {*own} & adapter.required if isinstance(adapter, NamedFunction) else set()
+        return adapter.required & {*names} if isinstance(adapter, NamedFunction) else set()
     try:
         parameters = [*signature(implementation.function).parameters.values()]
     except (TypeError, ValueError):  # it declares none
         return set()
-    named = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    positional = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
     return {
         name
-        for name, at in own.items()
-        if at < len(parameters)
-        and parameters[at].kind in named
-        and parameters[at].default is Parameter.empty
+        for name, taken in zip(names, parameters[2:], strict=False)
+        if taken.kind in positional and taken.default is Parameter.empty
     }
 
 
@@ -213,9 +205,9 @@ class _Finder:
             both = dict.fromkeys((*known.get(axis, ()), *values))
             self.scope = replace(self.scope, **{name: known | {axis: tuple(both)}})
 
-    def limit(self, what: str, error: ImplementationError | None = None) -> None:
-        """Add a limit to the scope; ``what`` follows "declines "."""
-        reason = what if error is None else f"{what} ({cause(error.reason)})"
+    def limit(self, what: str, *errors: ImplementationError) -> None:
+        """Add a limit to the scope, with the first of ``errors``; ``what`` follows "declines "."""
+        reason = f"{what} ({cause(errors[0].reason)})" if errors else what
         self.scope = replace(self.scope, reasons=(*self.scope.reasons, reason))
 
     def raises(self, axis: str, text: str, error: ImplementationError) -> None:
@@ -224,7 +216,7 @@ class _Finder:
 
     def remark_or_limit(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
         """Add a remark on what raises, or a limit if that is declared."""
-        if _is_error(error):
+        if error.status is Status.ERROR:
             text = f"declines {what} ({cause(error.reason)})"
             self.findings.append(remark(kind, text))
         else:
@@ -240,7 +232,8 @@ class _Finder:
             required: arguments that the signature requires; to call without one is declined.
             when: " with gradients" if these calls have them; else empty.
         """
-        left = {affine: error for affine, error in raised.items() if _is_error(error)}
+        # without refusals that the target declares
+        left = {affine: own for affine, own in raised.items() if own.status is Status.ERROR}
         needed: dict[str, ImplementationError] = {}
         for text, affines in WITHOUT.items():
             error = next((error for affine, error in left.items() if affine in affines), None)
@@ -252,10 +245,10 @@ class _Finder:
                 self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
             left = {affine: left[affine] for affine in left.keys() - affines}
         if needed:
-            self.limit(f"calls {listed(needed, 'or')}{when}", next(iter(needed.values())))
+            self.limit(f"calls {listed(needed, 'or')}{when}", *needed.values())
         if left:
             words = listed((AFFINE_WORDS[affine] for affine in left), "or")
-            self.limit(f"calls with {words}{when}", next(iter(left.values())))
+            self.limit(f"calls with {words}{when}", *left.values())
 
     def say_layouts(
         self, name: str, axis: str, raised: Mapping[str, ImplementationError], strided: set[str]
@@ -275,7 +268,7 @@ class _Finder:
             rest = {kind: error for kind, error in found.items() if kind not in kinds}
             found = {NOT_CONTIGUOUS: next(iter(raised.values()))} | rest
         for kind, error in sorted(found.items(), key=itemgetter(0)):
-            if kind in usual and _is_error(error):
+            if kind in usual and error.status is Status.ERROR:
                 self.raises(axis, laid_out(name, kind), error)
             else:
                 what = f"{'an' if name == 'x' else 'a'} {name} that is {kind}"
@@ -306,7 +299,7 @@ def _find_gradients(finder: _Finder, required: Collection[str]) -> Case | None:
         first = first or raised
     else:
         assert first is not None  # there is at least one case
-        if _is_error(first):
+        if first.status is Status.ERROR:
             finder.raises("direction", A_GRADIENT, first)
         else:
             finder.limit("gradients", first)
@@ -318,7 +311,7 @@ def _find_gradients(finder: _Finder, required: Collection[str]) -> Case | None:
     finder.say_affine(finder.probe("affine", cases), required, " with gradients")
     cases = {ndim: replace(backward, shape=case.shape) for ndim, case in by_ndim.items()}
     if declined := finder.probe("ndim", cases):
-        finder.limit(f"gradients of {_x_of(declined)}", next(iter(declined.values())))
+        finder.limit(f"gradients of {_x_of(declined)}", *declined.values())
     return backward
 
 
@@ -454,7 +447,7 @@ def find_scope(
         raised = finder.probe("eps", {eps: replace(finder.case, eps=eps) for eps in _EPS})
         if raised:
             values = listed((f"{eps:g}" for eps in raised), "or")
-            finder.limit(f"an eps of {values}", next(iter(raised.values())))
+            finder.limit(f"an eps of {values}", *raised.values())
     _find_empty(finder, backward)
     _find_layouts(finder, backward)
     _find_mixed_dtypes(finder, implementation.function, dtypes)
