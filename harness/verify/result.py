@@ -209,9 +209,8 @@ class Verdict:
     def right_dtypes(self) -> tuple[str, ...]:
         """Dtypes in which most cases gave a result, and every one was right."""
         others = {*self.wrong_dtypes, *self.inaccurate_dtypes}
-        return tuple(
-            own.dtype for own in self.counts if own.is_verified and own.dtype not in others
-        )
+        verified = (own.dtype for own in self.counts if own.is_verified)
+        return tuple(dtype for dtype in verified if dtype not in others)
 
     @property
     def reproduce(self) -> str | None:
