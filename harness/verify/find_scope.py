@@ -171,6 +171,8 @@ class _Finder:
     scope: Scope
     case: Case
     """The first case that does not raise."""
+    required: Collection[str]
+    """Arguments that the signature requires; to call without one is declined."""
     findings: list[Finding] = field(default_factory=list)
     """Remarks, and calls that raise."""
 
@@ -222,14 +224,11 @@ class _Finder:
         else:
             self.limit(what, error)
 
-    def say_affine(
-        self, raised: Mapping[Affine, ImplementationError], required: Collection[str], when: str
-    ) -> None:
+    def say_affine(self, raised: Mapping[Affine, ImplementationError], when: str) -> None:
         """Say which calls without weight or bias raise.
 
         Args:
             raised: by combination of weight and bias.
-            required: arguments that the signature requires; to call without one is declined.
             when: " with gradients" if these calls have them; else empty.
         """
         # without refusals that the target declares
@@ -239,7 +238,7 @@ class _Finder:
             error = next((error for affine, error in left.items() if affine in affines), None)
             if error is None or not affines <= raised.keys():
                 continue
-            if name := next((name for name in required if name in text), None):
+            if name := next((name for name in self.required if name in text), None):
                 needed[f"without {name}"] = error
             else:
                 self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
@@ -286,29 +285,28 @@ def _of_ndim(case: Case, ndim: int) -> Case:
     return replace(case, shape=(*_LEADING[: ndim - 1], _WIDTHS[0]), normalized_dims=1)
 
 
-def _find_gradients(finder: _Finder, required: Collection[str]) -> Case | None:
+def _find_gradients(finder: _Finder) -> Case | None:
     """Find a backward, and which numbers of axes and parameters have one."""
     scope = finder.scope
     by_ndim = {ndim: case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim)}
-    first: ImplementationError | None = None
+    errors: list[ImplementationError] = []
     for case, affine in product((finder.case, *by_ndim.values()), scope.taken("affine")):
         backward = replace(case, affine=affine, direction=Direction.BACKWARD)
         raised = finder.declines(backward)
         if raised is None:
             break
-        first = first or raised
+        errors.append(raised)
     else:
-        assert first is not None  # there is at least one case
-        if first.status is Status.ERROR:
-            finder.raises("direction", A_GRADIENT, first)
+        if errors[0].status is Status.ERROR:
+            finder.raises("direction", A_GRADIENT, errors[0])
         else:
-            finder.limit("gradients", first)
+            finder.limit("gradients", *errors)
         finder.scope = replace(finder.scope, has_gradient=False)
         return None
     cases: dict[Any, Case] = {
         affine: replace(backward, affine=affine) for affine in scope.taken("affine")
     }
-    finder.say_affine(finder.probe("affine", cases), required, " with gradients")
+    finder.say_affine(finder.probe("affine", cases), " with gradients")
     cases = {ndim: replace(backward, shape=case.shape) for ndim, case in by_ndim.items()}
     if declined := finder.probe("ndim", cases):
         finder.limit(f"gradients of {_x_of(declined)}", *declined.values())
@@ -387,9 +385,8 @@ def _find_mixed_dtypes(
     """Try x in half precision with parameters in float32, as in mixed-precision training."""
     for dtype in dtypes:
         case = replace(finder.case, dtype=dtype, param_dtype="float32")
-        if dtype not in _HALVES or case.affine is Affine.NONE:
-            continue
-        if finder.declines(replace(case, param_dtype=dtype)):
+        has_mixed = dtype in _HALVES and case.affine is not Affine.NONE
+        if not has_mixed or finder.declines(replace(case, param_dtype=dtype)):
             continue
         if raised := finder.probe("param_dtype", {"float32": case}):
             finder.limit(f"{dtype} x with float32 parameters", raised["float32"])
@@ -426,14 +423,14 @@ def find_scope(
     meaning, adapter = _meaning_of(implementation, device), adapter_of(implementation)
     scope = _scope_from_meaning(implementation, meaning, options)
     usual = first_case(implementation.name, dtypes[0], device)
-    finder = _Finder(attempt, scope, _first_accepted(scope, usual, dtypes, attempt))
-    required = _required_of(implementation)
+    first = _first_accepted(scope, usual, dtypes, attempt)
+    finder = _Finder(attempt, scope, first, _required_of(implementation))
     raised = finder.probe("ndim", finder.by_ndim())
     if more := [ndim for ndim in raised if ndim > finder.case.normalized_dims]:
         finder.limit(_x_of(more), raised[more[0]])
     affines = {affine: replace(finder.case, affine=affine) for affine in AFFINE_WORDS}
-    finder.say_affine(finder.probe("affine", affines), required, "")
-    backward = None if implementation.forward_only else _find_gradients(finder, required)
+    finder.say_affine(finder.probe("affine", affines), "")
+    backward = None if implementation.forward_only else _find_gradients(finder)
     if scope.channels_first and meaning is not None:
         declined = [count + 2 for count in (1, 2, 3) if count not in meaning.spatial_counts]
         if declined:
