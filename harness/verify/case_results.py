@@ -181,21 +181,13 @@ def _inaccuracy(
     }
     if infinite:
         off += f", and not finite in {count(len(infinite), 'case')}"
-    text, better = {
-        Inaccuracy.RUNNING_SUMS: (
-            f"elements are added one after the other: {output} is {off}",
-            "pairwise sums keep",
-        ),
-        Inaccuracy.COLUMN_SUMS: (
-            f"{names} {verb} summed in {narrow}: {off}",
-            f"sums in {wide} keep",
-        ),
-        Inaccuracy.STATISTICS: (
-            f"mean and variance are in {narrow}: {output} is {off}",
-            f"{wide} keeps",
-        ),
-    }[kind]
-    text += f", where {better} {kept_ulp:.2g}" if is_telling else ""
+    if kind is Inaccuracy.RUNNING_SUMS:
+        how, better = f"elements are added one after the other: {output} is", "pairwise sums keep"
+    elif kind is Inaccuracy.COLUMN_SUMS:
+        how, better = f"{names} {verb} summed in {narrow}:", f"sums in {wide} keep"
+    else:
+        how, better = f"mean and variance are in {narrow}: {output} is", f"{wide} keeps"
+    text = f"{how} {off}" + (f", where {better} {kept_ulp:.2g}" if is_telling else "")
     return Finding(kind, Severity.INACCURATE, text, (case.dtype,), PlannedCase(case, catches[case]))
 
 
