@@ -174,11 +174,8 @@ def _inaccuracy(
         worst, output = max(found, key=lambda own: _bound_ratio(*own))
         case = worst.case
         off = f"off by {_bound_ratio(worst, output):.3g} times its error bound"
-    infinite = {
-        trial.case
-        for trial, name in found
-        if any(row.unexpected_nonfinite for row in _rows(trial, name))
-    }
+    rows = ((trial, row) for trial, name in found for row in _rows(trial, name))
+    infinite = {trial.case for trial, row in rows if row.unexpected_nonfinite}
     if infinite:
         off += f", and not finite in {count(len(infinite), 'case')}"
     if kind is Inaccuracy.RUNNING_SUMS:
@@ -256,22 +253,15 @@ class Grade:
 
 def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     """Grade ``implementation`` in one dtype by its forward."""
-    case = fitted(
-        implementation,
-        first_case(implementation.name, dtype, device),
-        shape=GRADED_SHAPE,
-        direction=Direction.FORWARD,
-    )
+    first = first_case(implementation.name, dtype, device)
+    case = fitted(implementation, first, shape=GRADED_SHAPE, direction=Direction.FORWARD)
     cases = [replace(case, distribution=name) for name in (*_SWEEP, *_STRUCTURED)]
     tried = [attempt(implementation, one, measure=measure_errors) for one in cases]
     # without those that the dtype cannot represent
     trials = [trial for trial in tried if trial.status is not Status.UNSUPPORTED]
     sweep = [trial for trial in trials if trial.case.distribution in _SWEEP]
-    return Grade(
-        dtype=dtype,
-        meets=_strictest(implementation, trials),
-        condition_limit=_condition_limit(sweep),
-    )
+    meets = _strictest(implementation, trials)
+    return Grade(dtype=dtype, meets=meets, condition_limit=_condition_limit(sweep))
 
 
 def _strictest(implementation: Implementation, trials: list[Judged]) -> str | None:

@@ -7,7 +7,7 @@ a remark; what the target declares or its signature shows is a limit of its scop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, signature
@@ -380,7 +380,7 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
 
 
 def _find_mixed_dtypes(
-    finder: _Finder, function: Callable[..., object], dtypes: tuple[str, ...]
+    finder: _Finder, function: Callable[..., object], dtypes: Sequence[str]
 ) -> None:
     """Try x in half precision with parameters in float32, as in mixed-precision training."""
     for dtype in dtypes:
@@ -402,7 +402,7 @@ def _find_mixed_dtypes(
 
 def find_scope(
     implementation: Implementation,
-    dtypes: tuple[str, ...],
+    dtypes: Sequence[str],
     device: str,
     options: CallOptions,
     attempt: Callable[[Case], Judged],
@@ -464,7 +464,7 @@ def find_scope(
 
 
 def _first_accepted(
-    scope: Scope, usual: Case, dtypes: tuple[str, ...], attempt: Callable[[Case], Judged]
+    scope: Scope, usual: Case, dtypes: Sequence[str], attempt: Callable[[Case], Judged]
 ) -> Case:
     """Return the first case that does not raise."""
     first: ImplementationError | None = None

@@ -271,13 +271,9 @@ class Verification:
         """
         target, options = self.implementation, self.options
         self.on_case(first_case(target.name, options.dtypes[0], options.device))
-        scope, findings, instead = find_scope(
-            target,
-            tuple(options.dtypes),
-            options.device,
-            options.call,
-            lambda case: self._attempt(case, is_judged=False),
-        )
+        unjudged = partial(self._attempt, is_judged=False)
+        found = find_scope(target, options.dtypes, options.device, options.call, unjudged)
+        scope, findings, instead = found
         if target.forward_only:
             scope = replace(scope, has_gradient=False)
         self.known = replace(self.known, scope=scope, instead=instead)
@@ -295,14 +291,8 @@ class Verification:
             self.cases.add(self._attempt(case), "a crash")
         budget_s = self.budget.left_s
         is_limited = budget_s != float("inf")
-        planned = planned_cases(
-            self.implementation,
-            options.conditions,
-            options.dtypes,
-            options.device,
-            without=self.crashed,
-            in_turns=is_limited,
-        )
+        of_target = self.implementation, options.conditions, options.dtypes, options.device
+        planned = planned_cases(*of_target, without=self.crashed, in_turns=is_limited)
         stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
         for index, next_case in enumerate(planned):
             failed = len(self.cases.failures)
