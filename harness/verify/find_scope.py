@@ -440,11 +440,10 @@ def find_scope(
             _find_normalized_dims(finder, is_module=isinstance(adapter, ModuleFunction))
         elif adapter is not None:
             finder.limit("several normalized axes")
-    if scope.eps is None:
-        raised = finder.probe("eps", {eps: replace(finder.case, eps=eps) for eps in _EPS})
-        if raised:
-            values = listed((f"{eps:g}" for eps in raised), "or")
-            finder.limit(f"an eps of {values}", *raised.values())
+    of_eps = {eps: replace(finder.case, eps=eps) for eps in _EPS}
+    if scope.eps is None and (raised := finder.probe("eps", of_eps)):
+        values = listed((f"{eps:g}" for eps in raised), "or")
+        finder.limit(f"an eps of {values}", *raised.values())
     _find_empty(finder, backward)
     _find_layouts(finder, backward)
     _find_mixed_dtypes(finder, implementation.function, dtypes)

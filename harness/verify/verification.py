@@ -153,7 +153,8 @@ class Verification:
             tampering: what the import of the target changed; None if nothing.
         """
         self.trusted.mark_state()
-        if self._is_unjudgeable(tampering):
+        if violation := self._unjudgeable(tampering):
+            self._add_violation(*violation, self.options.dtypes[0])
             return self.verdict()
         try:
             self._find_scope()
@@ -233,35 +234,31 @@ class Verification:
         case = first_case(self.implementation.name, dtype, self.options.device)
         return fitted(self.implementation, case)
 
-    def _is_unjudgeable(self, tampering: str | None) -> bool:
-        """Whether no result can be judged; adds the violation that says why.
+    def _unjudgeable(self, tampering: str | None) -> tuple[str, str] | None:
+        """Return the contract check that fails, and how, if no result can be judged.
 
         The target changes what judges it, or in a second, equal call it does what no LayerNorm
         needs or returns the memory of the first y. The first call may compile or load.
         """
-        case = self._first_case(self.options.dtypes[0])
         if tampering is not None:
-            self._add_violation(_TAMPERS, tampering, case.dtype)
-            return True
+            return _TAMPERS, tampering
+        case = self._first_case(self.options.dtypes[0])
         inputs, function = make_inputs(case), self.implementation.function
         try:
             first = self._attempt(case, is_judged=False).outputs
             self.trusted.check()
             if first is None:
-                return False
+                return None
             with observed():
                 again = run_once(function, case, inputs, on_copies=True)
         except ImplementationError:
-            return False
+            return None
         except TamperingError as found:
-            self._add_violation(_TAMPERS, str(found), case.dtype)
+            return _TAMPERS, str(found)
         except ContractViolationError as found:
-            self._add_violation(_ONLY_COMPUTES, str(found), case.dtype)
-        else:
-            if not share_memory(first.y, again.y):
-                return False
-            self._add_violation(y_shares_no_memory.name, SHARES_EARLIER_Y, case.dtype)
-        return True
+            return _ONLY_COMPUTES, str(found)
+        is_shared = share_memory(first.y, again.y)
+        return (y_shares_no_memory.name, SHARES_EARLIER_Y) if is_shared else None
 
     def _find_scope(self) -> None:
         """Find out what the target computes and takes, and put the target in that scope.
