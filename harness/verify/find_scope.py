@@ -385,8 +385,8 @@ def _find_mixed_dtypes(
     """Try x in half precision with parameters in float32, as in mixed-precision training."""
     for dtype in dtypes:
         case = replace(finder.case, dtype=dtype, param_dtype="float32")
-        has_mixed = dtype in _HALVES and case.affine is not Affine.NONE
-        if not has_mixed or finder.declines(replace(case, param_dtype=dtype)):
+        is_mixed = dtype in _HALVES and case.affine is not Affine.NONE
+        if not is_mixed or finder.declines(replace(case, param_dtype=dtype)):
             continue
         if raised := finder.probe("param_dtype", {"float32": case}):
             finder.limit(f"{dtype} x with float32 parameters", raised["float32"])
