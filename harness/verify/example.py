@@ -295,8 +295,7 @@ def _simpler(name: str, tensor: Tensor, case: Case) -> Iterator[Tensor]:
             yield torch.ones_like(steps)
         at = (column + row) % case.hidden  # 1, 2, 4, 7, ...; 3, 5, ..., 2; and so on
         growing = 1 + at * (at + 1) / 2 + row
-        yield growing
-        for factor in (1e-3, 1e-2, 100.0, 1e4):
+        for factor in (1.0, 1e-3, 1e-2, 100.0, 1e4):
             yield growing * factor
         for offset in (10.0, 100.0, 1000.0, 1e4, 1e6):
             yield growing + offset

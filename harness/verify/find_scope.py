@@ -212,17 +212,16 @@ class _Finder:
         reason = f"{what} ({cause(errors[0].reason)})" if errors else what
         self.scope = replace(self.scope, reasons=(*self.scope.reasons, reason))
 
-    def raises(self, axis: str, text: str, error: ImplementationError) -> None:
-        """Add a call that models make, and that is not tried any further."""
-        self.findings.append(raises(axis, text, error.reason, 0))
-
-    def remark_or_limit(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
-        """Add a remark on what raises, or a limit if that is declared."""
+    def say(self, finding: Finding, what: str, error: ImplementationError) -> None:
+        """Add the finding that a call raises, or a limit on ``what`` if that is declared."""
         if error.status is Status.ERROR:
-            text = f"declines {what} ({cause(error.reason)})"
-            self.findings.append(remark(kind, text))
+            self.findings.append(finding)
         else:
             self.limit(what, error)
+
+    def say_remark(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
+        """Add a remark on what raises, or a limit if that is declared."""
+        self.say(remark(kind, f"declines {what} ({cause(error.reason)})"), what, error)
 
     def say_affine(self, raised: Mapping[Affine, ImplementationError], when: str) -> None:
         """Say which calls without weight or bias raise.
@@ -241,7 +240,8 @@ class _Finder:
             if name := next((name for name in self.required if name in text), None):
                 needed[f"without {name}"] = error
             else:
-                self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
+                call = f"{A_GRADIENT} and {text}" if when else text
+                self.findings.append(raises("affine", call, error.reason, 0))
             left = {affine: left[affine] for affine in left.keys() - affines}
         if needed:
             self.limit(f"calls {listed(needed, 'or')}{when}", *needed.values())
@@ -267,17 +267,18 @@ class _Finder:
             rest = {kind: error for kind, error in found.items() if kind not in kinds}
             found = {NOT_CONTIGUOUS: next(iter(raised.values()))} | rest
         for kind, error in sorted(found.items(), key=itemgetter(0)):
-            if kind in usual and error.status is Status.ERROR:
-                self.raises(axis, laid_out(name, kind), error)
+            what = f"{'an' if name == 'x' else 'a'} {name} that is {kind}"
+            if kind in usual:
+                self.say(raises(axis, laid_out(name, kind), error.reason, 0), what, error)
             else:
-                what = f"{'an' if name == 'x' else 'a'} {name} that is {kind}"
-                self.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
+                self.say_remark(RemarkKind.DECLINES_LAYOUT, what, error)
 
     def by_ndim(self) -> dict[int, Case]:
-        """Return a case with each number of axes of x, if the scope has one."""
+        """Return a case with each number of axes of x that is taken, as far as is known."""
         cases = (_of_ndim(self.case, ndim) for ndim in sorted(_NDIMS))
-        fitted = [self.scope.fit(case) or case for case in cases]
-        return {len(case.shape): case for case in fitted}
+        fitted = (self.scope.fit(case) or case for case in cases)
+        by_ndim = {len(case.shape): case for case in fitted}
+        return {ndim: case for ndim, case in by_ndim.items() if self.scope.accepts("ndim", ndim)}
 
 
 def _of_ndim(case: Case, ndim: int) -> Case:
@@ -287,8 +288,7 @@ def _of_ndim(case: Case, ndim: int) -> Case:
 
 def _find_gradients(finder: _Finder) -> Case | None:
     """Find a backward, and which numbers of axes and parameters have one."""
-    scope = finder.scope
-    by_ndim = {ndim: case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim)}
+    scope, by_ndim = finder.scope, finder.by_ndim()
     errors: list[ImplementationError] = []
     for case, affine in product((finder.case, *by_ndim.values()), scope.taken("affine")):
         backward = replace(case, affine=affine, direction=Direction.BACKWARD)
@@ -297,16 +297,12 @@ def _find_gradients(finder: _Finder) -> Case | None:
             break
         errors.append(raised)
     else:
-        if errors[0].status is Status.ERROR:
-            finder.raises("direction", A_GRADIENT, errors[0])
-        else:
-            finder.limit("gradients", *errors)
+        finding = raises("direction", A_GRADIENT, errors[0].reason, 0)
+        finder.say(finding, "gradients", errors[0])
         finder.scope = replace(finder.scope, has_gradient=False)
         return None
-    cases: dict[Any, Case] = {
-        affine: replace(backward, affine=affine) for affine in scope.taken("affine")
-    }
-    finder.say_affine(finder.probe("affine", cases), " with gradients")
+    affines = {affine: replace(backward, affine=affine) for affine in scope.taken("affine")}
+    finder.say_affine(finder.probe("affine", affines), " with gradients")
     cases = {ndim: replace(backward, shape=case.shape) for ndim, case in by_ndim.items()}
     if declined := finder.probe("ndim", cases):
         finder.limit(f"gradients of {_x_of(declined)}", *declined.values())
@@ -344,7 +340,7 @@ def _find_empty(finder: _Finder, backward: Case | None) -> None:
             shapes["an x whose rows are empty"] = (*case.shape[:-1], 0)
         for words, shape in shapes.items():
             if raised := finder.probe("is_empty", {True: replace(case, shape=shape)}):
-                finder.remark_or_limit(RemarkKind.DECLINES_EMPTY, what + words, raised[True])
+                finder.say_remark(RemarkKind.DECLINES_EMPTY, what + words, raised[True])
                 return
 
 
@@ -352,8 +348,7 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
     """Try each layout of x, of dy, and of the parameters."""
     scope = finder.scope
     # with axes enough that x is not contiguous, if any are
-    of_ndims = (case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim))
-    fitted = [finder.case, *filter(None, map(scope.fit, of_ndims))]
+    fitted = [finder.case, *filter(None, map(scope.fit, finder.by_ndim().values()))]
     cases = {}
     for layout in LAYOUTS:
         own = [replace(case, layout=layout) for case in fitted]
@@ -376,7 +371,7 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
         )
     for name, error in finder.probe("parameters", cases).items():
         what = f"a weight or bias that is {LAID_OUT[name]}"
-        finder.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
+        finder.say_remark(RemarkKind.DECLINES_LAYOUT, what, error)
 
 
 def _find_mixed_dtypes(

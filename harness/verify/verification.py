@@ -442,18 +442,16 @@ Target = str | Implementation | Callable[..., Any]
 
 Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
+OfOptions = Callable[[Target, VerifyOptions], Returned]
+OfKeywords = Callable[Concatenate[Target, Options], Returned]
 
 
 def by_keyword(
     make: Callable[Options, VerifyOptions],
-) -> Callable[
-    [Callable[[Target, VerifyOptions], Returned]], Callable[Concatenate[Target, Options], Returned]
-]:
+) -> Callable[[OfOptions[Returned]], OfKeywords[Options, Returned]]:
     """Let a function of a target and options take the options as keyword arguments."""
 
-    def decorate(
-        function: Callable[[Target, VerifyOptions], Returned],
-    ) -> Callable[Concatenate[Target, Options], Returned]:
+    def decorate(function: OfOptions[Returned]) -> OfKeywords[Options, Returned]:
         def called(target: Target, /, *none: Options.args, **options: Options.kwargs) -> Returned:
             return function(target, make(*none, **options))
 
