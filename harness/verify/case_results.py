@@ -24,7 +24,7 @@ from harness.numerics import (
 )
 from harness.records import Case, Direction, OutputErrors, Status
 from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
-from harness.records.text import count, listed
+from harness.records.text import count, grouped, listed
 from harness.run import Judged, exact_of
 from harness.run.attempt import attempt
 from harness.verify.cases import PlannedCase, first_case
@@ -32,12 +32,13 @@ from harness.verify.raises import raises_in
 from harness.verify.scope import fitted
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["GRADED_SHAPE", "CaseResults", "Count", "Grade", "grade"]
+__all__ = ["GRADED_SHAPE", "NOT_WRONG", "CaseResults", "Count", "Grade", "grade"]
 
 _TELLING = 1.5  # times the error of two passes
 _MOST_FAILURES = 200  # enough to see a pattern, in a verdict of readable size
+NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED, Status.OUT_OF_MEMORY}
-_RIGHT = {Status.OK, Status.OUT_OF_GUARANTEE}
+_WRONG = {*Status} - NOT_WRONG - _REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,58 +75,41 @@ class CaseResults:
     trials: list[Judged] = field(default_factory=list)
     """Without outputs."""
     catches: dict[Case, str] = field(default_factory=dict)
-    """By case beyond its bound: what it is there to catch."""
-    wrong_dtypes: set[str] = field(default_factory=set)
-    """Dtypes with a result that nothing explains, or with a crash."""
+    """By case: what it is there to catch."""
 
     def add(self, judged: Judged, catches: str) -> None:
         """Add one case, and what it is there to catch."""
-        case = judged.case
         self.trials.append(replace(judged, outputs=None, function=None))
-        if judged.status not in _REFUSED | _RIGHT:
-            self.catches[case] = catches
-            if judged.status is not Status.INACCURATE:
-                self.wrong_dtypes.add(case.dtype)
+        self.catches[judged.case] = catches
 
     @property
     def failures(self) -> list[Judged]:
         """The cases with a wrong result, or a crash."""
-        known = _REFUSED | _RIGHT | {Status.INACCURATE}
-        return [trial for trial in self.trials if trial.status not in known]
+        return [trial for trial in self.trials if trial.status in _WRONG]
 
     @property
     def is_right_on_last_axis(self) -> bool:
         """Whether every wrong case normalises several axes, and none of those over one axis."""
-        wrong = self.failures
-        accepted = _RIGHT | {Status.INACCURATE}
-        return (
-            bool(wrong)
-            and all(trial.case.normalized_dims > 1 for trial in wrong)
-            and any(
-                trial.case.normalized_dims == 1 and trial.status in accepted
-                for trial in self.trials
-            )
-        )
+        wrong = {trial.case.normalized_dims for trial in self.failures}
+        right = {trial.case.normalized_dims for trial in self.trials if trial.status in NOT_WRONG}
+        return bool(wrong) and min(wrong) > 1 and 1 in right
 
     @property
     def right_dtypes(self) -> tuple[str, ...]:
         """Dtypes with a result that is not wrong, in the order tried."""
-        right = _RIGHT | {Status.INACCURATE}
-        return tuple(
-            dict.fromkeys(trial.case.dtype for trial in self.trials if trial.status in right)
-        )
+        right = (trial.case.dtype for trial in self.trials if trial.status in NOT_WRONG)
+        return tuple(dict.fromkeys(right))
 
     def counts(self, dtypes: tuple[str, ...]) -> tuple[Count, ...]:
         """Count the cases by dtype."""
         ended = Counter((trial.case.dtype, trial.status) for trial in self.trials)
-        known = _REFUSED | _RIGHT | {Status.INACCURATE}
         return tuple(
             Count(
                 dtype=dtype,
                 ok=ended[dtype, Status.OK],
                 out_of_guarantee=ended[dtype, Status.OUT_OF_GUARANTEE],
                 inaccurate=ended[dtype, Status.INACCURATE],
-                failed=sum(ended[dtype, status] for status in {*Status} - known),
+                failed=sum(ended[dtype, status] for status in _WRONG),
                 declined=sum(ended[dtype, status] for status in _REFUSED),
             )
             for dtype in dtypes
@@ -143,9 +127,9 @@ class CaseResults:
                 kind = "raised" if trial.status is Status.ERROR else "declined"
                 yield limit(kind, trial.case.id, trial.reason)
         yield from raises_in(self.trials)
-        for dtype in dict.fromkeys(trial.case.dtype for trial in self.trials):
-            if dtype not in self.wrong_dtypes:
-                own = [trial for trial in self.trials if trial.case.dtype == dtype]
+        wrong_dtypes = {trial.case.dtype for trial in smallest}
+        for dtype, own in grouped((trial.case.dtype, trial) for trial in self.trials).items():
+            if dtype not in wrong_dtypes:
                 yield from _inaccuracies(own, self.catches)
 
 
@@ -154,10 +138,9 @@ class CaseResults:
 
 def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iterator[Finding]:
     """Yield why results in one dtype are beyond their bounds, each reason with its worst case."""
+    found = ((kind, (trial, name)) for trial in trials for name, kind in trial.explained_by.items())
     by_kind: dict[Inaccuracy, list[tuple[Judged, str]]] = {kind: [] for kind in Inaccuracy}
-    for trial in trials:
-        for name, kind in trial.explained_by.items():
-            by_kind[kind].append((trial, name))
+    by_kind |= grouped(found)
     if again := {name for _, name in by_kind.pop(Inaccuracy.ROUNDED_AGAIN)}:
         dtype = trials[0].case.dtype
         names = listed(sorted(again, key=OUTPUTS.index))
@@ -168,9 +151,9 @@ def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iter
     if of_statistics and "dbias" not in {name for _, name in of_columns}:
         of_statistics += of_columns
         of_columns.clear()
-    for kind, found in by_kind.items():
-        if found:
-            yield _inaccuracy(kind, found, catches)
+    for kind, explained in by_kind.items():
+        if explained:
+            yield _inaccuracy(kind, explained, catches)
 
 
 def _inaccuracy(
@@ -179,9 +162,7 @@ def _inaccuracy(
     """Return the finding that one looser bound explains these outputs of cases."""
     worst, output = max(found, key=lambda own: _error_ulp(*own))
     case = worst.case
-    narrow, wide = case.dtype, "float32"
-    if case.dtype == "float64":
-        narrow, wide = "float32", "float64"
+    narrow, wide = ("float32", "float64") if case.dtype == "float64" else (case.dtype, "float32")
     names = listed(sorted({name for _, name in found}, key=OUTPUTS.index))
     verb = "is" if " " not in names else "are"
     error_ulp, kept_ulp = _error_ulp(worst, output), _two_pass_ulp(case, output)
@@ -193,42 +174,29 @@ def _inaccuracy(
         worst, output = max(found, key=lambda own: _bound_ratio(*own))
         case = worst.case
         off = f"off by {_bound_ratio(worst, output):.3g} times its error bound"
-    infinite = {
-        trial.case
-        for trial, name in found
-        if any(row.unexpected_nonfinite for row in _rows(trial) if row.output == name)
-    }
+    rows = ((trial, row) for trial, name in found for row in _rows(trial, name))
+    infinite = {trial.case for trial, row in rows if row.unexpected_nonfinite}
     if infinite:
         off += f", and not finite in {count(len(infinite), 'case')}"
-    text, better = {
-        Inaccuracy.RUNNING_SUMS: (
-            f"elements are added one after the other: {output} is {off}",
-            "pairwise sums keep",
-        ),
-        Inaccuracy.COLUMN_SUMS: (
-            f"{names} {verb} summed in {narrow}: {off}",
-            f"sums in {wide} keep",
-        ),
-        Inaccuracy.STATISTICS: (
-            f"mean and variance are in {narrow}: {output} is {off}",
-            f"{wide} keeps",
-        ),
-    }[kind]
-    text += f", where {better} {kept_ulp:.2g}" if is_telling else ""
+    if kind is Inaccuracy.RUNNING_SUMS:
+        how, better = f"elements are added one after the other: {output} is", "pairwise sums keep"
+    elif kind is Inaccuracy.COLUMN_SUMS:
+        how, better = f"{names} {verb} summed in {narrow}:", f"sums in {wide} keep"
+    else:
+        how, better = f"mean and variance are in {narrow}: {output} is", f"{wide} keeps"
+    text = f"{how} {off}" + (f", where {better} {kept_ulp:.2g}" if is_telling else "")
     return Finding(kind, Severity.INACCURATE, text, (case.dtype,), PlannedCase(case, catches[case]))
 
 
 def _two_pass_ulp(case: Case, output: str) -> float:
     """Return the error of the package's two passes in an output."""
     known = attempt(implementations.find("two_pass"), case, measure=measure_errors)
-    ulps = (_in_ulp_of_x(row, case) for row in _rows(known) if row.output == output)
-    return next(ulps, 0.0)
+    return next((_in_ulp_of_x(row, case) for row in _rows(known, output)), 0.0)
 
 
 def _bound_ratio(trial: Judged, output: str) -> float:
     """Return the error of an output over its bound; 0 if the output has no bound."""
-    ratios = (row.bound_ratio or 0.0 for row in _rows(trial) if row.output == output)
-    return max(ratios, default=0.0)
+    return max((row.bound_ratio or 0.0 for row in _rows(trial, output)), default=0.0)
 
 
 def _error_ulp(trial: Judged, output: str) -> float:
@@ -237,12 +205,13 @@ def _error_ulp(trial: Judged, output: str) -> float:
     Then the exact value may be almost 0, and so its ulp.
     """
     most_ulp = 1 / torch.finfo(getattr(torch, trial.case.dtype)).eps
-    errors = [_in_ulp_of_x(row, trial.case) for row in _rows(trial) if row.output == output]
+    errors = [_in_ulp_of_x(row, trial.case) for row in _rows(trial, output)]
     return max((ulp for ulp in errors if ulp < most_ulp), default=0.0)
 
 
-def _rows(trial: Judged) -> tuple[OutputErrors, ...]:
-    return trial.errors.outputs if trial.errors else ()
+def _rows(trial: Judged, output: str) -> list[OutputErrors]:
+    rows = trial.errors.outputs if trial.errors else ()
+    return [row for row in rows if row.output == output]
 
 
 def _in_ulp_of_x(row: OutputErrors, case: Case) -> float:
@@ -284,49 +253,36 @@ class Grade:
 
 def grade(implementation: Implementation, dtype: str, device: str) -> Grade:
     """Grade ``implementation`` in one dtype by its forward."""
-    case = fitted(
-        implementation,
-        first_case(implementation.name, dtype, device),
-        shape=GRADED_SHAPE,
-        direction=Direction.FORWARD,
-    )
+    first = first_case(implementation.name, dtype, device)
+    case = fitted(implementation, first, shape=GRADED_SHAPE, direction=Direction.FORWARD)
     cases = [replace(case, distribution=name) for name in (*_SWEEP, *_STRUCTURED)]
-    trials = [attempt(implementation, one, measure=measure_errors) for one in cases]
+    tried = [attempt(implementation, one, measure=measure_errors) for one in cases]
     # without those that the dtype cannot represent
-    trials = [trial for trial in trials if trial.status is not Status.UNSUPPORTED]
+    trials = [trial for trial in tried if trial.status is not Status.UNSUPPORTED]
     sweep = [trial for trial in trials if trial.case.distribution in _SWEEP]
-    return Grade(
-        dtype=dtype,
-        meets=_strictest(implementation, trials),
-        condition_limit=_condition_limit(sweep),
-    )
+    meets = _strictest(implementation, trials)
+    return Grade(dtype=dtype, meets=meets, condition_limit=_condition_limit(sweep))
 
 
 def _strictest(implementation: Implementation, trials: list[Judged]) -> str | None:
-    """Judge the same results by the bound of every algorithm, and return the strictest one met."""
-    plain = replace(implementation, statistics_in_input_dtype=False)
-    declarations = [
-        replace(plain, algorithm=algorithm, reduction=reduction)
-        for algorithm, reduction in _ALGORITHMS
+    """Judge the same results by the bound of each algorithm, and return the strictest one met."""
+    calls = [
+        (trial.outputs, trial.case, *exact_of(trial.case))
+        for trial in trials
+        if trial.outputs is not None
     ]
-    for trial in trials:
-        case, outputs = trial.case, trial.outputs
-        if outputs is None:
-            return None
-        inputs, exact = exact_of(case)
-        declarations = [
-            declaration
-            for declaration in declarations
-            if status_of(
-                bound_ratios(outputs, inputs, case, error_bound_of(declaration, case), exact)
-            )
-            is not Status.WRONG
-        ]
-    return (
-        f"{declarations[0].algorithm} ({declarations[0].reduction})"
-        if trials and declarations
-        else None
-    )
+    if not trials or len(calls) < len(trials):
+        return None
+    plain = replace(implementation, statistics_in_input_dtype=False)
+    for algorithm, reduction in _ALGORITHMS:
+        declared = replace(plain, algorithm=algorithm, reduction=reduction)
+        statuses = (
+            status_of(bound_ratios(outputs, inputs, case, error_bound_of(declared, case), exact))
+            for outputs, case, inputs, exact in calls
+        )
+        if Status.WRONG not in statuses:
+            return f"{algorithm} ({reduction})"
+    return None
 
 
 def _condition_limit(trials: list[Judged]) -> float | None:

@@ -46,6 +46,7 @@ __all__ = [
     "cases_of",
     "coverage_of",
     "first_case",
+    "given_in",
     "planned_cases",
 ]
 
@@ -117,10 +118,15 @@ def _parts(
         yield group.catches, 1, list(cases_of(group, name, dtype, device, forward_only))
 
 
+def given_in(case: Case) -> set[str]:
+    """Return the arguments that are given: x, and which of weight and bias."""
+    return {"x", *(name for name in ("weight", "bias") if case.affine in {name, Affine.BOTH})}
+
+
 def _has_output(case: Case) -> bool:
     """Whether anything that is given requires a gradient in a backward."""
-    given = {"x", *(name for name in ("weight", "bias") if case.affine in {name, Affine.BOTH})}
-    return case.direction is Direction.FORWARD or not given.isdisjoint(case.differentiated)
+    is_forward = case.direction is Direction.FORWARD
+    return is_forward or not given_in(case).isdisjoint(case.differentiated)
 
 
 def axes_within(scope: Scope, *, forward_only: bool) -> dict[str, tuple[Any, ...]]:

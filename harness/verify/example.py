@@ -8,8 +8,8 @@ clear failure counts, so that rounding does not decide. The number of calls is l
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
 
@@ -80,12 +80,8 @@ class Example:
 
 
 def example_of(
-    target: Implementation,
-    failures: Sequence[Judged],
-    trials: Sequence[Judged],
-    further: Further,
-    repeated: Callable[[Case], str],
-) -> Example | None:
+    target: Implementation, failures: Sequence[Judged], trials: Sequence[Judged], further: Further
+) -> Example:
     """Return the smallest example of failures; without numbers if the target crashed.
 
     Args:
@@ -93,39 +89,31 @@ def example_of(
         failures: its failed cases.
         trials: all of its cases.
         further: tries further cases.
-        repeated: returns the command that repeats a case.
     """
     first = failures[0].case.dtype
     failed = [trial for trial in failures if trial.case.dtype == first]
     crashed = [trial.case for trial in failed if trial.status is Status.CRASHED]
     if crashed:
-        return _without_numbers(min(crashed, key=unusual), repeated)
+        return _without_numbers(min(crashed, key=unusual))
     names = {name for trial in failed for name in trial.outputs_beyond()}
     name = next((name for name in OUTPUTS if name in names), OUTPUTS[0])
     tried = [trial for trial in trials if trial.case.dtype == first]
     search = Search(tried, further, [name])
     case = search.simple_failure()
     if case is None:  # rounding decides in every case
-        return _without_numbers(min((trial.case for trial in failed), key=unusual), repeated)
+        return _without_numbers(min((trial.case for trial in failed), key=unusual))
     case = _smallest(case, search)
-    found = _call(target, case, name, make_inputs(case))
+    inputs = make_inputs(case)
+    found = _call(target, case, name, inputs)
     if found is None:  # it depends on earlier calls, or breaks the contract without a result
-        return _without_numbers(case, repeated)
-    if case.rows * case.hidden <= _MOST_SHOWN:
-        found = _simplest(target, found)
-    return found.example(repeated)
+        return _without_numbers(case)
+    return _simplest(target, found, inputs) if _is_small(case) else found
 
 
-def worst_of(
-    target: Implementation,
-    case: Case,
-    repeated: Callable[[Case], str],
-    outputs: Collection[str] = OUTPUTS,
-) -> Example | None:
+def worst_of(target: Implementation, case: Case, outputs: Collection[str]) -> Example | None:
     """Return the element of some outputs of an inaccurate case that is most ulp off, if any is."""
     calls = (_call(target, case, name, make_inputs(case), least=0.0) for name in outputs)
-    found = max(filter(None, calls), key=lambda call: call.error_ulp, default=None)
-    return None if found is None else found.example(repeated)
+    return max(filter(None, calls), key=lambda call: call.error_ulp, default=None)
 
 
 def command_of(case: Case, handle: str, options: str) -> str:
@@ -147,18 +135,12 @@ def command_of(case: Case, handle: str, options: str) -> str:
     return f'python -c "{line}"' if is_plain else f"python -c {shlex.quote(line)}"
 
 
-def _without_numbers(case: Case, repeated: Callable[[Case], str]) -> Example:
-    return Example(
-        case=case,
-        output="",
-        shape=case.shape,
-        eps=case.eps,
-        conditions=_conditions(case, ()),
-        commands=repeated(case),
-    )
+def _without_numbers(case: Case) -> Example:
+    conditions = _conditions(case)
+    return Example(case=case, output="", shape=case.shape, eps=case.eps, conditions=conditions)
 
 
-def _conditions(case: Case, replaced: Sequence[str]) -> tuple[str, ...]:
+def _conditions(case: Case, replaced: Sequence[str] = ()) -> tuple[str, ...]:
     """Return in words what is not usual in a case, without the values that were replaced."""
     stated = {"eps", *(_OF_DATA[name] for name in replaced)}
     return settings_in_words(case, [axis for axis in SETTINGS if axis not in stated])
@@ -197,61 +179,19 @@ def _smallest(case: Case, search: Search) -> Case:
 # --- values --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """A call of the target on some values, and its worst row of one output."""
-
-    case: Case
-    output: str
-    inputs: Inputs
-    computed: Tensor
-    """The rows that hold the worst element, (rows, hidden); one row of dweight and dbias."""
-    exact: Tensor
-    worst: int
-    """The element with the largest error over its bound, counted along the rows."""
-    ratio: float
-    """The largest error over its bound; infinite if one of the two is not finite."""
-    error_ulp: float
-    allowed_ulp: float | None
-    replaced: tuple[str, ...] = ()
-    """The tensors whose values are not those of the case."""
-
-    def example(self, repeated: Callable[[Case], str]) -> Example:
-        inputs, case = self.inputs, self.case
-        is_small = case.rows * case.hidden <= _MOST_SHOWN
-        shown = slice(None) if is_small else slice(self.worst, self.worst + 1)
-        computed, exact = self.computed.flatten()[shown], self.exact.flatten()[shown]
-        return Example(
-            case=case,
-            output=self.output,
-            shape=case.shape,
-            x=_numbers(inputs.x) if is_small else (),
-            weight=_parameter(inputs.weight, 1.0, is_small),
-            bias=_parameter(inputs.bias, 0.0, is_small),
-            dy=None if inputs.dy is None else _numbers(inputs.dy) if is_small else (),
-            eps=case.eps,
-            computed=tuple(computed.tolist()),
-            exact=tuple(exact.tolist()),
-            error_ulp=self.error_ulp,
-            allowed_ulp=self.allowed_ulp,
-            conditions=_conditions(case, self.replaced),
-            commands=repeated(case),
-        )
-
-
-def _numbers(tensor: Tensor) -> tuple[float, ...]:
-    return tuple(tensor.detach().cpu().double().flatten().tolist())
-
-
-def _parameter(tensor: Tensor | None, usual: float, is_small: bool) -> tuple[float, ...] | None:
-    if tensor is None:
-        return None
-    return () if not is_small or bool((tensor == usual).all()) else _numbers(tensor)
+def _is_small(case: Case) -> bool:
+    return case.rows * case.hidden <= _MOST_SHOWN
 
 
 def _call(
-    target: Implementation, case: Case, name: str, inputs: Inputs, least: float = _CLEAR_RATIO
-) -> _Call | None:
+    target: Implementation,
+    case: Case,
+    name: str,
+    inputs: Inputs,
+    *,
+    least: float = _CLEAR_RATIO,
+    replaced: Sequence[str] = (),
+) -> Example | None:
     """Call the target on some values; None unless the output is clearly wrong.
 
     Args:
@@ -260,6 +200,7 @@ def _call(
         name: of the output.
         inputs: the values.
         least: from how many times the bound on an error is clear.
+        replaced: the tensors whose values are not those of the case.
     """
     reference = Reference(inputs, case)
     judged = attempt(target, case, exact=lambda _: (inputs, reference))
@@ -270,57 +211,73 @@ def _call(
     if name not in judged.outputs_beyond(least):
         return None
     bound = error_bound_of(target, case)
-    parts = compared(outputs, inputs, case, bound, reference, scaled=True)
-    found = [_worst_in(part, case, inputs) for part in parts if part.output == name]
-    return max(found, key=lambda call: call.ratio)
-
-
-def _worst_in(part: Compared, case: Case, inputs: Inputs) -> _Call:
+    parts = compared(outputs, inputs, case, bound, reference, scaled=True, only=[name])
+    found = ((part, *_errors_in(part)) for part in parts)
+    part, error, ratio = max(found, key=lambda own: float(own[2].amax()))
     assert part.scale is not None
-    exact = part.exact[0] + part.exact[1]
-    error = (part.computed - part.exact[0] - part.exact[1]).abs()
-    is_equal = (part.computed == exact) | (part.computed.isnan() & exact.isnan())
-    error = torch.where(is_equal, 0.0, error.nan_to_num(inf))
-    ratio = torch.where(error > 0, (error / part.bound).nan_to_num(0.0, posinf=inf), 0.0)
-    ratio = torch.where(is_equal | exact.isfinite(), ratio, inf)
-    at = int(ratio.argmax())
-    ulp = spacing(part.dtype, part.scale.expand_as(error)).flatten()[at]
-    allowed = float(part.bound.expand_as(error).flatten()[at] / ulp)
-    return _Call(
+    worst, is_small = int(ratio.argmax()), _is_small(case)
+    ulp = spacing(part.dtype, part.scale.expand_as(error)).flatten()[worst]
+    allowed = float(part.bound.expand_as(error).flatten()[worst] / ulp)
+    shown = slice(None) if is_small else slice(worst, worst + 1)
+    return Example(
         case=case,
-        output=part.output,
-        inputs=inputs,
-        computed=part.computed,
-        exact=exact,
-        worst=at,
-        ratio=float(ratio.flatten()[at]),
-        error_ulp=float(error.flatten()[at] / ulp),
+        output=name,
+        shape=case.shape,
+        x=_numbers(inputs.x, is_small) or (),
+        weight=_numbers(inputs.weight, is_small, usual=1.0),
+        bias=_numbers(inputs.bias, is_small, usual=0.0),
+        dy=_numbers(inputs.dy, is_small),
+        eps=case.eps,
+        computed=tuple(part.computed.flatten()[shown].tolist()),
+        exact=tuple((part.exact[0] + part.exact[1]).flatten()[shown].tolist()),
+        error_ulp=float(error.flatten()[worst] / ulp),
         allowed_ulp=allowed if isfinite(allowed) else None,
+        conditions=_conditions(case, replaced),
     )
 
 
-def _simplest(target: Implementation, call: _Call) -> _Call:
+def _errors_in(part: Compared) -> tuple[Tensor, Tensor]:
+    """Return the errors, and their ratios to the bounds: infinite if one is not finite."""
+    exact = part.exact[0] + part.exact[1]
+    is_equal = (part.computed == exact) | (part.computed.isnan() & exact.isnan())
+    error = torch.where(is_equal, 0.0, part.error.nan_to_num(inf))
+    ratio = torch.where(error > 0, (error / part.bound).nan_to_num(0.0, posinf=inf), 0.0)
+    return error, torch.where(is_equal | exact.isfinite(), ratio, inf)
+
+
+def _numbers(
+    tensor: Tensor | None, is_small: bool, usual: float | None = None
+) -> tuple[float, ...] | None:
+    """Return all elements, or none if they are many or all have the usual value."""
+    if tensor is None:
+        return None
+    is_usual = usual is not None and bool((tensor == usual).all())
+    return () if is_usual or not is_small else tuple(tensor.flatten().tolist())
+
+
+def _simplest(target: Implementation, found: Example, inputs: Inputs) -> Example:
     """Replace the values of each tensor by the simplest with which the call still fails."""
-    case = call.case
+    case = found.case
+    replaced: tuple[str, ...] = ()
     # not as they are laid out: rows may share memory
     given: dict[str, Any] = {
-        name: None if (own := getattr(call.inputs, name)) is None else own.flatten()
+        name: None if (own := getattr(inputs, name)) is None else own.flatten()
         for name in ("x", "weight", "bias", "dy")
     }
     for name in ("weight", "bias", "dy", "x", "weight", "bias", "dy"):
-        tensor: Tensor | None = getattr(call.inputs, name)
-        if tensor is None or name in call.replaced:
+        tensor: Tensor | None = getattr(inputs, name)
+        if tensor is None or name in replaced:
             continue
         for values in _simpler(name, tensor, case):
-            values = values.to(tensor.dtype)
-            if not bool(values.isfinite().all()):
+            chosen = given | {name: values.to(tensor.dtype)}
+            if not bool(chosen[name].isfinite().all()):
                 continue
-            chosen = given | {name: values}
-            inputs = laid_out(case, **chosen)
-            if (found := _call(target, case, call.output, inputs)) is not None:
-                given, call = chosen, replace(found, replaced=(*call.replaced, name))
+            laid = laid_out(case, **chosen)
+            simpler = _call(target, case, found.output, laid, replaced=(*replaced, name))
+            if simpler is not None:
+                given, inputs, found, replaced = chosen, laid, simpler, (*replaced, name)
                 break
-    return call
+    return found
 
 
 def _simpler(name: str, tensor: Tensor, case: Case) -> Iterator[Tensor]:
@@ -338,8 +295,7 @@ def _simpler(name: str, tensor: Tensor, case: Case) -> Iterator[Tensor]:
             yield torch.ones_like(steps)
         at = (column + row) % case.hidden  # 1, 2, 4, 7, ...; 3, 5, ..., 2; and so on
         growing = 1 + at * (at + 1) / 2 + row
-        yield growing
-        for factor in (1e-3, 1e-2, 100.0, 1e4):
+        for factor in (1.0, 1e-3, 1e-2, 100.0, 1e4):
             yield growing * factor
         for offset in (10.0, 100.0, 1000.0, 1e4, 1e6):
             yield growing + offset

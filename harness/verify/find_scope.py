@@ -7,7 +7,7 @@ a remark; what the target declares or its signature shows is a limit of its scop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, signature
@@ -38,7 +38,7 @@ from harness.verify.raises import (
     raises,
 )
 from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of, first_case
-from implementations.contract import Implementation, UnsupportedError
+from implementations.contract import Implementation, UnsupportedError, scale_and_shift
 from implementations.targets.attempt import first_success
 from implementations.targets.from_function import NamedFunction
 from implementations.targets.from_module import ModuleFunction
@@ -127,9 +127,8 @@ def _normalises_the_last_alone(judged: Judged) -> bool:
     if outputs is None:
         return False
     inputs = make_inputs(case)
-    expected = layer_norm(inputs.x.double(), inputs.x.shape[-1:])
-    expected = expected if inputs.weight is None else expected * inputs.weight.double()
-    expected = expected if inputs.bias is None else expected + inputs.bias.double()
+    normalised = layer_norm(inputs.x.double(), inputs.x.shape[-1:])
+    expected = scale_and_shift(normalised, inputs.weight, inputs.bias)
     return torch.allclose(outputs.y.double(), expected, rtol=0.1, atol=0.1)
 
 
@@ -142,31 +141,24 @@ def _raised(judged: Judged) -> ImplementationError | None:
     return None if returned else ImplementationError(judged.status, judged.reason)
 
 
-def _is_error(raised: ImplementationError) -> bool:
-    """Whether it is no refusal that the target declares."""
-    return raised.status is Status.ERROR
-
-
 def _x_of(ndims: Collection[int]) -> str:
     return f"x of {listed(ndims, 'or')} {'axis' if [*ndims] == [1] else 'axes'}"
 
 
 def _required_of(implementation: Implementation) -> set[str]:
     """Return which of weight and bias cannot be left out of a call, by its signature."""
-    adapter, own = adapter_of(implementation), {"weight": 2, "bias": 3}
+    adapter, names = adapter_of(implementation), ("weight", "bias")
     if adapter is not None:
-        return {*own} & adapter.required if isinstance(adapter, NamedFunction) else set()
+        return adapter.required & {*names} if isinstance(adapter, NamedFunction) else set()
     try:
         parameters = [*signature(implementation.function).parameters.values()]
     except (TypeError, ValueError):  # it declares none
         return set()
-    named = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    positional = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
     return {
         name
-        for name, at in own.items()
-        if at < len(parameters)
-        and parameters[at].kind in named
-        and parameters[at].default is Parameter.empty
+        for name, taken in zip(names, parameters[2:], strict=False)
+        if taken.kind in positional and taken.default is Parameter.empty
     }
 
 
@@ -179,6 +171,8 @@ class _Finder:
     scope: Scope
     case: Case
     """The first case that does not raise."""
+    required: Collection[str]
+    """Arguments that the signature requires; to call without one is declined."""
     findings: list[Finding] = field(default_factory=list)
     """Remarks, and calls that raise."""
 
@@ -213,49 +207,47 @@ class _Finder:
             both = dict.fromkeys((*known.get(axis, ()), *values))
             self.scope = replace(self.scope, **{name: known | {axis: tuple(both)}})
 
-    def limit(self, what: str, error: ImplementationError | None = None) -> None:
-        """Add a limit to the scope; ``what`` follows "declines "."""
-        reason = what if error is None else f"{what} ({cause(error.reason)})"
+    def limit(self, what: str, *errors: ImplementationError) -> None:
+        """Add a limit to the scope, with the first of ``errors``; ``what`` follows "declines "."""
+        reason = f"{what} ({cause(errors[0].reason)})" if errors else what
         self.scope = replace(self.scope, reasons=(*self.scope.reasons, reason))
 
-    def raises(self, axis: str, text: str, error: ImplementationError) -> None:
-        """Add a call that models make, and that is not tried any further."""
-        self.findings.append(raises(axis, text, error.reason, 0))
-
-    def remark_or_limit(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
-        """Add a remark on what raises, or a limit if that is declared."""
-        if _is_error(error):
-            text = f"declines {what} ({cause(error.reason)})"
-            self.findings.append(remark(kind, text))
+    def say(self, finding: Finding, what: str, error: ImplementationError) -> None:
+        """Add the finding that a call raises, or a limit on ``what`` if that is declared."""
+        if error.status is Status.ERROR:
+            self.findings.append(finding)
         else:
             self.limit(what, error)
 
-    def say_affine(
-        self, raised: Mapping[Affine, ImplementationError], required: Collection[str], when: str
-    ) -> None:
+    def say_remark(self, kind: RemarkKind, what: str, error: ImplementationError) -> None:
+        """Add a remark on what raises, or a limit if that is declared."""
+        self.say(remark(kind, f"declines {what} ({cause(error.reason)})"), what, error)
+
+    def say_affine(self, raised: Mapping[Affine, ImplementationError], when: str) -> None:
         """Say which calls without weight or bias raise.
 
         Args:
             raised: by combination of weight and bias.
-            required: arguments that the signature requires; to call without one is declined.
             when: " with gradients" if these calls have them; else empty.
         """
-        left = {affine: error for affine, error in raised.items() if _is_error(error)}
+        # without refusals that the target declares
+        left = {affine: own for affine, own in raised.items() if own.status is Status.ERROR}
         needed: dict[str, ImplementationError] = {}
         for text, affines in WITHOUT.items():
             error = next((error for affine, error in left.items() if affine in affines), None)
             if error is None or not affines <= raised.keys():
                 continue
-            if name := next((name for name in required if name in text), None):
+            if name := next((name for name in self.required if name in text), None):
                 needed[f"without {name}"] = error
             else:
-                self.raises("affine", f"{A_GRADIENT} and {text}" if when else text, error)
+                call = f"{A_GRADIENT} and {text}" if when else text
+                self.findings.append(raises("affine", call, error.reason, 0))
             left = {affine: left[affine] for affine in left.keys() - affines}
         if needed:
-            self.limit(f"calls {listed(needed, 'or')}{when}", next(iter(needed.values())))
+            self.limit(f"calls {listed(needed, 'or')}{when}", *needed.values())
         if left:
             words = listed((AFFINE_WORDS[affine] for affine in left), "or")
-            self.limit(f"calls with {words}{when}", next(iter(left.values())))
+            self.limit(f"calls with {words}{when}", *left.values())
 
     def say_layouts(
         self, name: str, axis: str, raised: Mapping[str, ImplementationError], strided: set[str]
@@ -275,17 +267,18 @@ class _Finder:
             rest = {kind: error for kind, error in found.items() if kind not in kinds}
             found = {NOT_CONTIGUOUS: next(iter(raised.values()))} | rest
         for kind, error in sorted(found.items(), key=itemgetter(0)):
-            if kind in usual and _is_error(error):
-                self.raises(axis, laid_out(name, kind), error)
+            what = f"{'an' if name == 'x' else 'a'} {name} that is {kind}"
+            if kind in usual:
+                self.say(raises(axis, laid_out(name, kind), error.reason, 0), what, error)
             else:
-                what = f"{'an' if name == 'x' else 'a'} {name} that is {kind}"
-                self.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
+                self.say_remark(RemarkKind.DECLINES_LAYOUT, what, error)
 
     def by_ndim(self) -> dict[int, Case]:
-        """Return a case with each number of axes of x, if the scope has one."""
+        """Return a case with each number of axes of x that is taken, as far as is known."""
         cases = (_of_ndim(self.case, ndim) for ndim in sorted(_NDIMS))
-        fitted = [self.scope.fit(case) or case for case in cases]
-        return {len(case.shape): case for case in fitted}
+        fitted = (self.scope.fit(case) or case for case in cases)
+        by_ndim = {len(case.shape): case for case in fitted}
+        return {ndim: case for ndim, case in by_ndim.items() if self.scope.accepts("ndim", ndim)}
 
 
 def _of_ndim(case: Case, ndim: int) -> Case:
@@ -293,32 +286,26 @@ def _of_ndim(case: Case, ndim: int) -> Case:
     return replace(case, shape=(*_LEADING[: ndim - 1], _WIDTHS[0]), normalized_dims=1)
 
 
-def _find_gradients(finder: _Finder, required: Collection[str]) -> Case | None:
+def _find_gradients(finder: _Finder) -> Case | None:
     """Find a backward, and which numbers of axes and parameters have one."""
-    scope = finder.scope
-    by_ndim = {ndim: case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim)}
-    first: ImplementationError | None = None
+    scope, by_ndim = finder.scope, finder.by_ndim()
+    errors: list[ImplementationError] = []
     for case, affine in product((finder.case, *by_ndim.values()), scope.taken("affine")):
         backward = replace(case, affine=affine, direction=Direction.BACKWARD)
         raised = finder.declines(backward)
         if raised is None:
             break
-        first = first or raised
+        errors.append(raised)
     else:
-        assert first is not None  # there is at least one case
-        if _is_error(first):
-            finder.raises("direction", A_GRADIENT, first)
-        else:
-            finder.limit("gradients", first)
+        finding = raises("direction", A_GRADIENT, errors[0].reason, 0)
+        finder.say(finding, "gradients", errors[0])
         finder.scope = replace(finder.scope, has_gradient=False)
         return None
-    cases: dict[Any, Case] = {
-        affine: replace(backward, affine=affine) for affine in scope.taken("affine")
-    }
-    finder.say_affine(finder.probe("affine", cases), required, " with gradients")
+    affines = {affine: replace(backward, affine=affine) for affine in scope.taken("affine")}
+    finder.say_affine(finder.probe("affine", affines), " with gradients")
     cases = {ndim: replace(backward, shape=case.shape) for ndim, case in by_ndim.items()}
     if declined := finder.probe("ndim", cases):
-        finder.limit(f"gradients of {_x_of(declined)}", next(iter(declined.values())))
+        finder.limit(f"gradients of {_x_of(declined)}", *declined.values())
     return backward
 
 
@@ -353,7 +340,7 @@ def _find_empty(finder: _Finder, backward: Case | None) -> None:
             shapes["an x whose rows are empty"] = (*case.shape[:-1], 0)
         for words, shape in shapes.items():
             if raised := finder.probe("is_empty", {True: replace(case, shape=shape)}):
-                finder.remark_or_limit(RemarkKind.DECLINES_EMPTY, what + words, raised[True])
+                finder.say_remark(RemarkKind.DECLINES_EMPTY, what + words, raised[True])
                 return
 
 
@@ -361,8 +348,7 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
     """Try each layout of x, of dy, and of the parameters."""
     scope = finder.scope
     # with axes enough that x is not contiguous, if any are
-    of_ndims = (case for ndim, case in finder.by_ndim().items() if scope.accepts("ndim", ndim))
-    fitted = [finder.case, *filter(None, map(scope.fit, of_ndims))]
+    fitted = [finder.case, *filter(None, map(scope.fit, finder.by_ndim().values()))]
     cases = {}
     for layout in LAYOUTS:
         own = [replace(case, layout=layout) for case in fitted]
@@ -385,18 +371,17 @@ def _find_layouts(finder: _Finder, backward: Case | None) -> None:
         )
     for name, error in finder.probe("parameters", cases).items():
         what = f"a weight or bias that is {LAID_OUT[name]}"
-        finder.remark_or_limit(RemarkKind.DECLINES_LAYOUT, what, error)
+        finder.say_remark(RemarkKind.DECLINES_LAYOUT, what, error)
 
 
 def _find_mixed_dtypes(
-    finder: _Finder, function: Callable[..., object], dtypes: tuple[str, ...]
+    finder: _Finder, function: Callable[..., object], dtypes: Sequence[str]
 ) -> None:
     """Try x in half precision with parameters in float32, as in mixed-precision training."""
     for dtype in dtypes:
         case = replace(finder.case, dtype=dtype, param_dtype="float32")
-        if dtype not in _HALVES or case.affine is Affine.NONE:
-            continue
-        if finder.declines(replace(case, param_dtype=dtype)):
+        is_mixed = dtype in _HALVES and case.affine is not Affine.NONE
+        if not is_mixed or finder.declines(replace(case, param_dtype=dtype)):
             continue
         if raised := finder.probe("param_dtype", {"float32": case}):
             finder.limit(f"{dtype} x with float32 parameters", raised["float32"])
@@ -412,7 +397,7 @@ def _find_mixed_dtypes(
 
 def find_scope(
     implementation: Implementation,
-    dtypes: tuple[str, ...],
+    dtypes: Sequence[str],
     device: str,
     options: CallOptions,
     attempt: Callable[[Case], Judged],
@@ -433,14 +418,14 @@ def find_scope(
     meaning, adapter = _meaning_of(implementation, device), adapter_of(implementation)
     scope = _scope_from_meaning(implementation, meaning, options)
     usual = first_case(implementation.name, dtypes[0], device)
-    finder = _Finder(attempt, scope, _first_accepted(scope, usual, dtypes, attempt))
-    required = _required_of(implementation)
+    first = _first_accepted(scope, usual, dtypes, attempt)
+    finder = _Finder(attempt, scope, first, _required_of(implementation))
     raised = finder.probe("ndim", finder.by_ndim())
     if more := [ndim for ndim in raised if ndim > finder.case.normalized_dims]:
         finder.limit(_x_of(more), raised[more[0]])
     affines = {affine: replace(finder.case, affine=affine) for affine in AFFINE_WORDS}
-    finder.say_affine(finder.probe("affine", affines), required, "")
-    backward = None if implementation.forward_only else _find_gradients(finder, required)
+    finder.say_affine(finder.probe("affine", affines), "")
+    backward = None if implementation.forward_only else _find_gradients(finder)
     if scope.channels_first and meaning is not None:
         declined = [count + 2 for count in (1, 2, 3) if count not in meaning.spatial_counts]
         if declined:
@@ -450,11 +435,10 @@ def find_scope(
             _find_normalized_dims(finder, is_module=isinstance(adapter, ModuleFunction))
         elif adapter is not None:
             finder.limit("several normalized axes")
-    if scope.eps is None:
-        raised = finder.probe("eps", {eps: replace(finder.case, eps=eps) for eps in _EPS})
-        if raised:
-            values = listed((f"{eps:g}" for eps in raised), "or")
-            finder.limit(f"an eps of {values}", next(iter(raised.values())))
+    of_eps = {eps: replace(finder.case, eps=eps) for eps in _EPS}
+    if scope.eps is None and (raised := finder.probe("eps", of_eps)):
+        values = listed((f"{eps:g}" for eps in raised), "or")
+        finder.limit(f"an eps of {values}", *raised.values())
     _find_empty(finder, backward)
     _find_layouts(finder, backward)
     _find_mixed_dtypes(finder, implementation.function, dtypes)
@@ -474,7 +458,7 @@ def find_scope(
 
 
 def _first_accepted(
-    scope: Scope, usual: Case, dtypes: tuple[str, ...], attempt: Callable[[Case], Judged]
+    scope: Scope, usual: Case, dtypes: Sequence[str], attempt: Callable[[Case], Judged]
 ) -> Case:
     """Return the first case that does not raise."""
     first: ImplementationError | None = None

@@ -1,21 +1,22 @@
 """Calls that raise, in words: those that models make are findings, any other is a remark.
 
-What a call is recognised by is a condition on its case. A condition names raising cases if most of
-the cases that meet it raise; what no condition names is one remark with the plainest case.
+A call that models make is known by its words, which each case has that is such a call. It names
+cases that raise if most of its cases do; what no call names is one remark with the plainest case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from harness.cases.axes import unusual
 from harness.cases.inputs import LAYOUT_OF
 from harness.cases.layouts import OF_DY_TOO
 from harness.records import Affine, Autograd, Case, Direction, Status
-from harness.records.finding import Finding, RemarkKind, Severity, remark
-from harness.records.text import count, shape_text
+from harness.records.finding import Finding, RemarkKind, Severity
+from harness.records.text import count, grouped, shape_text
 from harness.run import Judged
+from harness.verify.cases import given_in
 from harness.verify.trigger import settings_in_words
 
 __all__ = [
@@ -66,36 +67,6 @@ _MOST = 2 / 3  # of the cases that meet a condition
 _FEWEST = 3  # cases; fewer may have raised for another reason
 
 
-@dataclass(frozen=True, slots=True)
-class RaisingCall:
-    """A call that models make."""
-
-    axis: str
-    text: str
-    """Follows "it raises where "."""
-    holds: Callable[[Case], bool]
-
-
-def _with_gradients(case: Case) -> bool:
-    return case.direction is not Direction.FORWARD
-
-
-def _given(case: Case) -> set[str]:
-    return {"x", *{"both": ("weight", "bias"), "none": ()}.get(case.affine, (str(case.affine),))}
-
-
-def _freezes(*names: str) -> Callable[[Case], bool]:
-    def holds(case: Case) -> bool:
-        frozen = _given(case) - {*case.differentiated}
-        return _with_gradients(case) and frozen >= {*names}
-
-    return holds
-
-
-def _lacks(affines: set[Affine]) -> Callable[[Case], bool]:
-    return lambda case: case.affine in affines
-
-
 def laid_out(name: str, kind: str) -> str:
     """Say how x or dy lies in memory."""
     is_of_a_sum = name == "dy" and kind in {EXPANDED, NOT_CONTIGUOUS}
@@ -110,46 +81,47 @@ def layout_of_dy(grad_output: str) -> str:
     return "expanded" if name.startswith("expanded") else name
 
 
-def _dy_is(*kinds: str) -> Callable[[Case], bool]:
-    def holds(case: Case) -> bool:
-        of_x = case.layout if case.layout in OF_DY_TOO else ""
-        kind = LAID_OUT.get(layout_of_dy(case.grad_output) or of_x)
-        return _with_gradients(case) and kind in kinds
-
-    return holds
-
-
-def _x_is(*kinds: str) -> Callable[[Case], bool]:
-    return lambda case: LAID_OUT.get(case.layout) in kinds
-
-
+# the axis of a case and, after "it raises where ", a call that models make
 _CALLS = (
-    RaisingCall("autograd", "x is frozen", _freezes("x")),
-    RaisingCall("autograd", "weight is frozen", _freezes("weight")),
-    RaisingCall("autograd", "bias is frozen", _freezes("bias")),
-    RaisingCall("autograd", "weight and bias are frozen", _freezes("weight", "bias")),
-    RaisingCall(
-        "autograd", "x is the output of another layer",
-        lambda case: _with_gradients(case) and case.autograd is Autograd.NON_LEAF_X,
-    ),
-    RaisingCall(
-        "autograd", "torch.inference_mode is on",
-        lambda case: case.autograd is Autograd.INFERENCE_MODE,
-    ),
+    *(("autograd", f"{name} is frozen") for name in ("x", "weight", "bias")),
+    ("autograd", "weight and bias are frozen"),
+    ("autograd", "x is the output of another layer"),
+    ("autograd", "torch.inference_mode is on"),
     *(
-        RaisingCall(axis, laid_out(name, kind), holds(*kinds))
-        for axis, name, holds in (("grad_output", "dy", _dy_is), ("layout", "x", _x_is))
-        for kind, kinds in (
-            (EXPANDED, (EXPANDED,)), (TRANSPOSED, (TRANSPOSED,)), (SLICE, (SLICE,)),
-            (NOT_CONTIGUOUS, (EXPANDED, TRANSPOSED, SLICE, VIEW)),
-        )
+        (axis, laid_out(name, kind))
+        for axis, name in (("grad_output", "dy"), ("layout", "x"))
+        for kind in (EXPANDED, TRANSPOSED, SLICE, NOT_CONTIGUOUS)
         if (name, kind) != ("x", EXPANDED)  # models hardly do
     ),
-    *(RaisingCall("affine", text, _lacks(affines)) for text, affines in WITHOUT.items()),
-    RaisingCall("direction", A_GRADIENT, _with_gradients),
-)  # fmt: skip
+    *(("affine", text) for text in WITHOUT),
+    ("direction", A_GRADIENT),
+)
+_AXES = {axis for axis, _ in _CALLS}
 
-_AXES = {call.axis for call in _CALLS}
+
+def _words_of(case: Case) -> Iterator[str]:
+    """Yield the words of each call that a case is, as in :data:`_CALLS`."""
+    if case.direction is not Direction.FORWARD:
+        yield A_GRADIENT
+        frozen = given_in(case) - {*case.differentiated}
+        yield from (f"{name} is frozen" for name in frozen)
+        if frozen >= {"weight", "bias"}:
+            yield "weight and bias are frozen"
+        if case.autograd is Autograd.NON_LEAF_X:
+            yield "x is the output of another layer"
+        of_x = case.layout if case.layout in OF_DY_TOO else ""
+        yield from _layout_words("dy", layout_of_dy(case.grad_output) or of_x)
+    if case.autograd is Autograd.INFERENCE_MODE:
+        yield "torch.inference_mode is on"
+    yield from _layout_words("x", case.layout)
+    yield from (text for text, affines in WITHOUT.items() if case.affine in affines)
+
+
+def _layout_words(name: str, layout: str) -> Iterator[str]:
+    kind = LAID_OUT.get(layout, "")
+    if kind in {EXPANDED, TRANSPOSED, SLICE, VIEW}:
+        yield laid_out(name, kind)
+        yield laid_out(name, NOT_CONTIGUOUS)
 
 
 def cause(reason: str) -> str:
@@ -173,26 +145,26 @@ def raises_in(trials: Sequence[Judged]) -> Iterator[Finding]:
     """Yield the calls in which trials raise, and a remark on those that no condition names."""
     raised = [trial for trial in trials if trial.status is Status.ERROR]
     rest: list[Judged] = []
-    for dtype in dict.fromkeys(trial.case.dtype for trial in raised):
-        tried = [trial for trial in trials if trial.case.dtype == dtype]
-        own = [trial for trial in raised if trial.case.dtype == dtype]
+    for dtype, own in grouped((trial.case.dtype, trial) for trial in raised).items():
+        tried = [trial.case for trial in trials if trial.case.dtype == dtype]
+        words = {case: {*_words_of(case)} for case in tried}
         # a dtype in which most cases raise has not been verified, and shows nothing of other axes
         is_named = 2 * len(own) <= len(tried)
-        for error in dict.fromkeys(_error(trial.reason) for trial in own):
-            left = [trial for trial in own if _error(trial.reason) == error]
-            while is_named and (call := _most_certain(left, tried)) is not None:
-                hit = [trial for trial in left if call.holds(trial.case)]
-                left = [trial for trial in left if not call.holds(trial.case)]
-                yield raises(call.axis, call.text, hit[0].reason, len(hit), (dtype,))
+        for left in grouped((_error(trial.reason), trial) for trial in own).values():
+            while is_named and (call := _most_certain(left, tried, words)) is not None:
+                axis, text = call
+                hit = [trial for trial in left if text in words[trial.case]]
+                left = [trial for trial in left if text not in words[trial.case]]
+                yield raises(axis, text, hit[0].reason, len(hit), (dtype,))
             rest += left
     if rest:
         plainest = min(rest, key=lambda trial: unusual(trial.case))
         cases = count(len(rest), "case" if len(rest) == len(raised) else "other case")
         text = f"raises in {cases} of {len(trials):,}, such as {case_in_words(plainest.case)}"
-        dtypes = tuple(dict.fromkeys(trial.case.dtype for trial in rest))
         text = f"{text} ({cause(plainest.reason)})"
+        dtypes = tuple(dict.fromkeys(trial.case.dtype for trial in rest))
         evidence = plainest.reason, len(rest)
-        yield replace(remark(RemarkKind.RAISES, text, dtypes), evidence=evidence)
+        yield Finding(RemarkKind.RAISES, Severity.REMARK, text, dtypes, evidence)
 
 
 def _error(reason: str) -> str:
@@ -200,22 +172,23 @@ def _error(reason: str) -> str:
     return "".join(letter for letter in reason if not letter.isdigit())
 
 
-def _most_certain(left: Sequence[Judged], tried: Sequence[Judged]) -> RaisingCall | None:
+def _most_certain(
+    left: Sequence[Judged], tried: Sequence[Case], words: Mapping[Case, set[str]]
+) -> tuple[str, str] | None:
     """Return the call in which most cases raise, unless others raise as often; None if none is."""
     best, found = (_MOST, 0), None
-    for call in _CALLS:
-        hit = {trial.case for trial in left if call.holds(trial.case)}
+    raised = {trial.case for trial in left}
+    for axis, text in _CALLS:
+        hit = {case for case in raised if text in words[case]}
         if len(hit) < min(_FEWEST, len(left)):
             continue
         directions = {case.direction for case in hit}
-        like = [trial.case for trial in tried if trial.case.direction in directions]
-        meeting = [case for case in like if call.holds(case)]
-        others = [case for case in like if not call.holds(case)]
-        share = len(hit) / max(1, len(meeting))
-        raised = {trial.case for trial in left} - hit
-        is_as_often = bool(others) and len(raised) / len(others) > share / 2
+        like = [text in words[case] for case in tried if case.direction in directions]
+        meeting, others = like.count(True), like.count(False)
+        share = len(hit) / max(1, meeting)
+        is_as_often = others > 0 and len(raised - hit) / others > share / 2
         if hit and not is_as_often and (share, len(hit)) > best:
-            best, found = (share, len(hit)), call
+            best, found = (share, len(hit)), (axis, text)
     return found
 
 
@@ -249,8 +222,6 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(unique.values())
 
 
-def _how_known(finding: Finding) -> int:
+def _how_known(finding: Finding) -> tuple[bool, bool]:
     """Order calls by how well they are known: an axis of a case, a contract check, neither."""
-    if finding.severity is not Severity.RAISES:
-        return 2
-    return 0 if finding.kind in _AXES else 1
+    return finding.severity is not Severity.RAISES, finding.kind not in _AXES

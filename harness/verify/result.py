@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.cases.axes import python_line, unusual
+from harness.cases.axes import DTYPES, python_line, unusual
 from harness.records import Direction
 from harness.records.finding import OF_NATIVE, Finding, Severity
 from harness.verify.case_results import Count, Grade
@@ -16,8 +16,6 @@ from harness.verify.scope import Scope
 from implementations import CallOptions
 
 __all__ = ["DTYPES", "Outcome", "Verdict", "VerifyOptions"]
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,9 +207,8 @@ class Verdict:
     def right_dtypes(self) -> tuple[str, ...]:
         """Dtypes in which most cases gave a result, and every one was right."""
         others = {*self.wrong_dtypes, *self.inaccurate_dtypes}
-        return tuple(
-            own.dtype for own in self.counts if own.is_verified and own.dtype not in others
-        )
+        verified = (own.dtype for own in self.counts if own.is_verified)
+        return tuple(dtype for dtype in verified if dtype not in others)
 
     @property
     def reproduce(self) -> str | None:

@@ -73,9 +73,8 @@ class Scope:
         declined = self.declined.get(axis, ())
         if axis == "eps" and declined:
             return self.eps is not None or bool(value > max(declined))
-        return value not in declined and not (
-            backward and value in self.declined_backward.get(axis, ())
-        )
+        more = self.declined_backward.get(axis, ()) if backward else ()
+        return value not in declined and value not in more
 
     def taken(self, axis: str, *, backward: bool = False) -> tuple[Any, ...]:
         """Return the values that it takes of "affine", "ndim" or "normalized_axes"."""
@@ -149,12 +148,11 @@ class InScope:
         function = self.function
         if isinstance(function, ModuleFunction) and torch.is_inference_mode_enabled():
             function = function.in_evaluation
-        if x.dim() in ndims:
-            y = function(x, normalized_shape, *arguments, **named)
-        else:
-            reshaped = _with_ndim(x, len(tuple(normalized_shape)), ndims)
-            y = function(reshaped, normalized_shape, *arguments, **named)
-            y = y.reshape(x.shape) if isinstance(y, Tensor) and y.numel() == x.numel() else y
+        is_reshaped = x.dim() not in ndims
+        shaped = _with_ndim(x, len(tuple(normalized_shape)), ndims) if is_reshaped else x
+        y = function(shaped, normalized_shape, *arguments, **named)
+        if is_reshaped and isinstance(y, Tensor) and y.numel() == x.numel():
+            y = y.reshape(x.shape)
         wide = torch.float32
         if self.scope.promotes and isinstance(y, Tensor) and y.dtype == wide:
             # the promotion is a remark

@@ -13,7 +13,7 @@ from harness.verify.verification import verify
 from implementations import adopt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MutantResult:
     """Whether the verification finds one known mistake in one dtype."""
 
@@ -34,8 +34,8 @@ class SelfTest:
     @property
     def passed(self) -> bool:
         """Whether every mistake was found and nothing rejected; without mutants it did not pass."""
-        is_found = [result.is_found for result in self.mutants]
-        return bool(is_found) and all(is_found) and not self.rejected
+        is_all_found = bool(self.mutants) and all(result.is_found for result in self.mutants)
+        return is_all_found and not self.rejected
 
 
 def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTest:
@@ -45,12 +45,7 @@ def run_self_test(on_line: Callable[[str], None] = lambda line: None) -> SelfTes
     for number, mutant in enumerate(WRONG, 1):
         on_line(f"[{number}/{total}] verifying a LayerNorm that {mutant.sentence}")
         mutants += [
-            MutantResult(
-                name=mutant.name,
-                mistake=mutant.sentence,
-                dtype=dtype,
-                is_found=is_found(mutant, dtype),
-            )
+            MutantResult(mutant.name, mutant.sentence, dtype, is_found(mutant, dtype))
             for dtype in DTYPES
             if dtype in mutant.dtypes
         ]

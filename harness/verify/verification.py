@@ -33,6 +33,7 @@ from harness.run import (
 from harness.run.attempt import attempt, exact_of
 from harness.verify.case_results import (
     GRADED_SHAPE,
+    NOT_WRONG,
     CaseResults,
     Grade,
     grade,
@@ -49,7 +50,7 @@ from harness.verify.example import Example, command_of, example_of, worst_of
 from harness.verify.find_scope import find_scope
 from harness.verify.raises import merged
 from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.scope import Scope, adapter_of, fitted, scope_of, within_scope
+from harness.verify.scope import adapter_of, fitted, scope_of, within_scope
 from harness.verify.search import Search, effort_of
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
@@ -61,7 +62,6 @@ __all__ = ["Target", "TimeBudget", "by_keyword", "verify", "verify_case", "verif
 _MOST_S = 30.0  # for one case; the whole catalogue takes about as long on a slow target
 _CASES_SHARE = 0.7  # of a time budget; the rest is for contract checks
 _CALLS_TO_GRADE = 30  # two of each distribution
-_NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
 _TRIED_ON_LAST_AXIS = 8  # failed cases; those of the catalogue with one axis are right
 _ENOUGH_FAILURES = 8  # of a target that computes another function; more show nothing new
 _TAMPERS, _ONLY_COMPUTES = "changes_nothing_outside_itself", "only_computes"
@@ -117,8 +117,8 @@ class Verification:
 
     implementation: Implementation
     """As it was given; within its scope as soon as that is known."""
-    handle: str
-    """The target in Python code."""
+    known: Verdict
+    """What is known of the verdict, beside what follows from ``cases`` and ``findings``."""
     options: VerifyOptions
     trusted: Trusted
     """What measures and judges the target, taken before anything of it was imported."""
@@ -129,25 +129,17 @@ class Verification:
     on_progress: Callable[[Callable[[], Verdict]], None]
     """Called after each case with a function that returns the verdict so far."""
     budget: TimeBudget = field(init=False)
-    scope: Scope | None = None
-    instead: str | None = None
     cases: CaseResults = field(default_factory=CaseResults)
     findings: list[Finding] = field(default_factory=list)
     """Those that do not follow from ``cases``."""
-    example: Example | None = None
-    is_right_on_last_axis: bool = False
-    left: int = 0
-    coverage: Mapping[str, int] | None = None
     further: dict[Case, Judged | None] = field(default_factory=dict)
     """Cases beyond the catalogue that were tried for an explanation; None if they could not be."""
     search: Search = field(init=False)
     """Of the target's code, for cases that follow from it."""
-    grades: list[Grade] = field(default_factory=list)
-    native_grades: list[Grade] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.budget = TimeBudget(self.options.time_budget_s)
-        is_forward = not {*self.options.directions} - {Direction.FORWARD}
+        is_forward = {*self.options.directions} <= {Direction.FORWARD}
         forward_only = self.implementation.forward_only or is_forward
         self.implementation = replace(self.implementation, forward_only=forward_only)
         code, effort = code_of(self.implementation), effort_of(self.options.conditions)
@@ -161,7 +153,8 @@ class Verification:
             tampering: what the import of the target changed; None if nothing.
         """
         self.trusted.mark_state()
-        if self._is_unjudgeable(tampering):
+        if violation := self._unjudgeable(tampering):
+            self._add_violation(*violation, self.options.dtypes[0])
             return self.verdict()
         try:
             self._find_scope()
@@ -173,7 +166,7 @@ class Verification:
         self._search_source()
         self.trusted.mark_state()
         is_enough = self.options.fail_fast and self.cases.failures
-        if self.instead is None and not is_enough:
+        if self.known.instead is None and not is_enough:
             self._check_contract(first_results)
         if not self.cases.failures:
             self.findings += self.search.findings()
@@ -189,46 +182,38 @@ class Verification:
         """Add the causes of failures, and the smallest example of what is wrong or inaccurate."""
         tried = [trial for trial in self.cases.trials if not self._is_copied(trial.case)]
         of_target = self.implementation, failures, tried, self._attempt_further
-        if failures and self.instead is None:
+        if failures and self.known.instead is None:
             self.findings += causes_of(*of_target, self.search.sizes)
         if self.cases.is_right_on_last_axis:
-            self.is_right_on_last_axis = self._is_right_if_one_axis_is_normalised(failures)
+            is_right = self._is_right_if_one_axis_is_normalised(failures)
+            self.known = replace(self.known, is_right_on_last_axis=is_right)
+        example: Example | None = None
         if failures and self.budget.left_s > 0:
-            self.example = example_of(*of_target, self._command_of)
+            example = example_of(*of_target)
         with suppress(TamperingError):  # of a mutant: what it changed is put back
             self.trusted.check()
         inaccurate = (own for own in self.cases.findings() if own.severity is Severity.INACCURATE)
         if not failures and (worst := next(inaccurate, None)) is not None:
             case = worst.evidence.case
             outputs = OUTPUTS_OF.get(Inaccuracy(worst.kind), OUTPUTS)
-            self.example = worst_of(self.implementation, case, self._command_of, outputs)
-
-    def _command_of(self, case: Case) -> str:
-        return command_of(case, self.handle, self.options.call.as_argument())
+            example = worst_of(self.implementation, case, outputs)
+        if example is not None:
+            commands = command_of(example.case, self.known.handle, self.known.options)
+            self.known = replace(self.known, example=replace(example, commands=commands))
 
     def verdict(self) -> Verdict:
         """Return the verdict on what was found so far."""
-        scope, facts = self.scope, self.findings
+        known, facts, failures = self.known, self.findings, self.cases.failures
         # an eps that was measured may follow from a wrong variance
-        if any("y" in trial.outputs_beyond() for trial in self.cases.failures):
+        if any("y" in trial.outputs_beyond() for trial in failures):
             facts = [finding for finding in facts if finding.kind not in _OF_EPS]
-            scope = scope and replace(scope, eps=self.options.eps, default_eps=None)
-        return Verdict(
-            target=self.implementation.name,
-            handle=self.handle,
-            bound=self.implementation.algorithm,
-            options=self.options.call.as_argument(),
-            scope=scope,
-            instead=self.instead if self.cases.failures else None,
-            is_right_on_last_axis=self.is_right_on_last_axis,
+            scope = known.scope and replace(known.scope, eps=self.options.eps, default_eps=None)
+            known = replace(known, scope=scope)
+        return replace(
+            known,
+            instead=known.instead if failures else None,
             findings=merged((*self.cases.findings(), *facts)),
-            example=self.example,
             counts=self.cases.counts(tuple(self.options.dtypes)),
-            left=self.left,
-            strength=self.options.conditions,
-            coverage=self.coverage,
-            grades=tuple(self.grades),
-            native_grades=tuple(self.native_grades),
             wall_s=self.budget.elapsed_s,
         )
 
@@ -249,35 +234,31 @@ class Verification:
         case = first_case(self.implementation.name, dtype, self.options.device)
         return fitted(self.implementation, case)
 
-    def _is_unjudgeable(self, tampering: str | None) -> bool:
-        """Whether no result can be judged; adds the violation that says why.
+    def _unjudgeable(self, tampering: str | None) -> tuple[str, str] | None:
+        """Return the contract check that fails, and how, if no result can be judged.
 
         The target changes what judges it, or in a second, equal call it does what no LayerNorm
         needs or returns the memory of the first y. The first call may compile or load.
         """
-        case = self._first_case(self.options.dtypes[0])
         if tampering is not None:
-            self._add_violation(_TAMPERS, tampering, case.dtype)
-            return True
+            return _TAMPERS, tampering
+        case = self._first_case(self.options.dtypes[0])
         inputs, function = make_inputs(case), self.implementation.function
         try:
             first = self._attempt(case, is_judged=False).outputs
             self.trusted.check()
             if first is None:
-                return False
+                return None
             with observed():
                 again = run_once(function, case, inputs, on_copies=True)
         except ImplementationError:
-            return False
+            return None
         except TamperingError as found:
-            self._add_violation(_TAMPERS, str(found), case.dtype)
+            return _TAMPERS, str(found)
         except ContractViolationError as found:
-            self._add_violation(_ONLY_COMPUTES, str(found), case.dtype)
-        else:
-            if not share_memory(first.y, again.y):
-                return False
-            self._add_violation(y_shares_no_memory.name, SHARES_EARLIER_Y, case.dtype)
-        return True
+            return _ONLY_COMPUTES, str(found)
+        is_shared = share_memory(first.y, again.y)
+        return (y_shares_no_memory.name, SHARES_EARLIER_Y) if is_shared else None
 
     def _find_scope(self) -> None:
         """Find out what the target computes and takes, and put the target in that scope.
@@ -286,19 +267,14 @@ class Verification:
             UnsupportedError: it raises in every call.
         """
         target, options = self.implementation, self.options
-        self.on_case(first_case(target.name, self.options.dtypes[0], options.device))
-        scope, findings, self.instead = find_scope(
-            target,
-            tuple(options.dtypes),
-            options.device,
-            options.call,
-            lambda case: self._attempt(case, is_judged=False),
-        )
+        self.on_case(first_case(target.name, options.dtypes[0], options.device))
+        unjudged = partial(self._attempt, is_judged=False)
+        found = find_scope(target, options.dtypes, options.device, options.call, unjudged)
+        scope, findings, instead = found
         if target.forward_only:
             scope = replace(scope, has_gradient=False)
-        self.scope = scope
+        self.known = replace(self.known, scope=scope, instead=instead)
         self.implementation = self.search.implementation = within_scope(target, scope)
-        self.cases = CaseResults()
         self.findings += findings
 
     def _first_result(self, dtype: str) -> Outputs | None:
@@ -309,31 +285,24 @@ class Verification:
     def _try_cases(self) -> None:
         options = self.options
         for case in self.crashed:
-            if case.dtype in self.options.dtypes:
-                self.cases.add(self._attempt(case), "a crash")
+            self.cases.add(self._attempt(case), "a crash")
         budget_s = self.budget.left_s
         is_limited = budget_s != float("inf")
-        planned = planned_cases(
-            self.implementation,
-            options.conditions,
-            self.options.dtypes,
-            options.device,
-            without=self.crashed,
-            in_turns=is_limited,
-        )
+        of_target = self.implementation, options.conditions, options.dtypes, options.device
+        planned = planned_cases(*of_target, without=self.crashed, in_turns=is_limited)
         stop_at_s = (1 - _CASES_SHARE) * budget_s if is_limited else 0.0
         for index, next_case in enumerate(planned):
             failed = len(self.cases.failures)
-            is_known = self.instead is not None and failed >= _ENOUGH_FAILURES
+            is_known = self.known.instead is not None and failed >= _ENOUGH_FAILURES
             if (options.fail_fast and failed) or is_known:
                 return
             if self.budget.left_s <= stop_at_s:
-                self.left = len(planned) - index
+                self.known = replace(self.known, left=len(planned) - index)
                 return
             self._try_one(next_case)
             self.on_progress(self.verdict)
         if all(finding.kind != "left_out" for finding in self.findings):
-            self.coverage = coverage_of(self.implementation)
+            self.known = replace(self.known, coverage=coverage_of(self.implementation))
 
     def _search_source(self) -> None:
         """Try the cases that the target's code suggests, in each dtype, until one fails."""
@@ -342,7 +311,7 @@ class Verification:
             failing: Change | None = None  # its other cases show where it fails
             cases = search.cases if dtype == dtypes[0] else search.again
             for planned, change in cases(dtype, self.options.device):
-                if self.left or self.budget.left_s <= 0:
+                if self.known.left or self.budget.left_s <= 0:
                     return
                 if failing in {None, change}:
                     if self._try_one(planned):
@@ -368,9 +337,8 @@ class Verification:
             self.findings.append(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
         else:
             self.cases.add(judged, planned.catches)
-        if judged.status not in _NOT_WRONG or self.search.decisions.are_settled:
-            return False
-        return self.search.observe(case, exact_of(case)[0])
+        is_observed = judged.status in NOT_WRONG and not self.search.decisions.are_settled
+        return is_observed and self.search.observe(case, exact_of(case)[0])
 
     def _attempt_further(self, case: Case) -> Judged | None:
         """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
@@ -390,7 +358,7 @@ class Verification:
         possible = [case for case in cases if is_possible(case) and case.hidden > 1]
         tried = map(self._attempt_further, possible[:_TRIED_ON_LAST_AXIS])
         statuses = {own.status for own in tried if own is not None}
-        return bool(statuses) and statuses <= _NOT_WRONG
+        return bool(statuses) and statuses <= NOT_WRONG
 
     def _is_copied(self, case: Case) -> bool:
         """Whether the target may get a contiguous copy of x, with the number of axes it takes."""
@@ -405,7 +373,7 @@ class Verification:
         plain = replace(case, layout=layout, grad_output=grad_output)
         if judged.status not in {Status.WRONG, Status.INACCURATE} or plain == case:
             return False
-        return attempt(self.implementation, plain).status in _NOT_WRONG - {judged.status}
+        return attempt(self.implementation, plain).status in NOT_WRONG - {judged.status}
 
     def _observe_checks(self, case: Case) -> None:
         """Run contract checks of a module with the code that reports.
@@ -443,12 +411,12 @@ class Verification:
             if is_missing or (first and again and call.differing(first, again)):
                 text = "changes the result of its first call in later calls"
                 self._add_violation("first_result_does_not_change", text, dtype)
-            per_call_s = self.budget.predicted_s(
-                replace(case, shape=GRADED_SHAPE, normalized_dims=1)
-            )
-            if not options.fail_fast and _CALLS_TO_GRADE * per_call_s < self.budget.left_s:
-                self.grades.append(grade(target, dtype, options.device))
-                self.native_grades.append(_grade_of_native(dtype, options.device))
+            graded = replace(case, shape=GRADED_SHAPE, normalized_dims=1)
+            grading_s = _CALLS_TO_GRADE * self.budget.predicted_s(graded)
+            if not options.fail_fast and grading_s < self.budget.left_s:
+                grades = (*self.known.grades, grade(target, dtype, options.device))
+                of_native = (*self.known.native_grades, _grade_of_native(dtype, options.device))
+                self.known = replace(self.known, grades=grades, native_grades=of_native)
         if options.conditions > QUICKEST and self.cases.right_dtypes:
             direction = Direction.FORWARD if target.forward_only else Direction.BACKWARD
             many = replace(self._first_case(self.cases.right_dtypes[0]), direction=direction)
@@ -459,9 +427,7 @@ class Verification:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown
             most_bytes = min(options.huge_bytes, free_bytes or options.huge_bytes)
-            self.findings += huge_findings(
-                self.implementation, self._first_case(narrow), most_bytes
-            )
+            self.findings += huge_findings(target, self._first_case(narrow), most_bytes)
 
 
 @cache
@@ -476,18 +442,16 @@ Target = str | Implementation | Callable[..., Any]
 
 Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
+OfOptions = Callable[[Target, VerifyOptions], Returned]
+OfKeywords = Callable[Concatenate[Target, Options], Returned]
 
 
 def by_keyword(
     make: Callable[Options, VerifyOptions],
-) -> Callable[
-    [Callable[[Target, VerifyOptions], Returned]], Callable[Concatenate[Target, Options], Returned]
-]:
+) -> Callable[[OfOptions[Returned]], OfKeywords[Options, Returned]]:
     """Let a function of a target and options take the options as keyword arguments."""
 
-    def decorate(
-        function: Callable[[Target, VerifyOptions], Returned],
-    ) -> Callable[Concatenate[Target, Options], Returned]:
+    def decorate(function: OfOptions[Returned]) -> OfKeywords[Options, Returned]:
         def called(target: Target, /, *none: Options.args, **options: Options.kwargs) -> Returned:
             return function(target, make(*none, **options))
 
@@ -548,10 +512,17 @@ def verify_target(
         implementation = trusted.imported(target, find)
     except TamperingError as error:
         tampering, implementation = str(error), as_implementation(target, options.call)
+    known = Verdict(
+        target=implementation.name,
+        handle=repr(target) if isinstance(target, str) else implementation.name,
+        bound=implementation.algorithm,
+        options=options.call.as_argument(),
+        strength=options.conditions,
+    )
     with settings_restored(), threads(1):
         return Verification(
             implementation=implementation,
-            handle=repr(target) if isinstance(target, str) else implementation.name,
+            known=known,
             options=options,
             trusted=trusted,
             crashed=crashed or {},
