@@ -52,7 +52,7 @@ class PageData:
     """Cases of the sweeps without a record."""
     answers: tuple[Answer, ...]
     """What to run, for each condition number that may be required."""
-    files: tuple[str, ...] = ()
+    files: Sequence[str] = ()
     """The results files, as the page names them."""
     history: History | None = None
     """The folder that the runs are the latest of; None for single runs."""
@@ -61,23 +61,17 @@ class PageData:
 
 
 def gather(
-    results: Sequence[Results],
-    files: Sequence[str] = (),
-    max_condition: float = DEFAULT_MAX_CONDITION,
-    history: History | None = None,
-    comparison: Comparison | None = None,
+    results: Sequence[Results], max_condition: float = DEFAULT_MAX_CONDITION, **others: Any
 ) -> PageData:
-    """Combine several results, which are from ``files``.
+    """Combine several results.
 
     If two files hold a case of one environment and one revision, the later file counts. Cases of
     different ones are all kept; ``device`` tells them apart, and they are never drawn together.
 
     Args:
         results: what results files hold.
-        files: their names, as the page gives them.
         max_condition: largest condition number that a choice has to serve.
-        history: the folder that the results are the latest of.
-        comparison: with a baseline.
+        others: fields of the data that records do not hold: files, history, comparison.
     """
     letters: dict[object, str] = {}  # by environment and revision
     environments: dict[str, Environment] = {}
@@ -98,8 +92,7 @@ def gather(
             letter = own[record.environment]
             kept[record.case.id, letter] = replace(record, environment=letter)
         # a resumed run plans the whole sweep again
-        planned = max((run.planned for run in result.runs), default=0)
-        missing += max(0, planned - len(result.records))
+        missing += max([0, *(run.planned - len(result.records) for run in result.runs)])
     # the reference first, and eager before compiled; else in the order of the run
     names = [REFERENCE_NAME, *(record.case.implementation for record in kept.values())]
     rank = {name: position for position, name in enumerate(dict.fromkeys(names))}
@@ -120,9 +113,7 @@ def gather(
         planned=len(kept) + missing,
         missing=missing,
         answers=answers_of(records, max_condition),
-        files=tuple(files),
-        history=history,
-        comparison=comparison,
+        **others,
     )
 
 
@@ -179,15 +170,14 @@ def _row(record: Record, device: str) -> dict[str, Any]:
         "rows": case.rows,
         "hidden": case.hidden,
     }
-    is_shown = {
-        "latency": has_valid_time(record),
-        "cold": record.cold is None or record.cold.is_valid,
-        "errors": errors is not None,
-    }
+    shown = replace(
+        record,
+        errors=errors,
+        latency=record.latency if has_valid_time(record) else None,
+        cold=record.cold if record.cold and record.cold.is_valid else None,
+    )
     for metric in metrics_in("frame", "page"):
-        is_known = is_shown.get(metric.part, True)
-        values = metric.numbers(record) if is_known else (None,) * len(metric.columns)
-        row |= zip(metric.columns, values, strict=True)
+        row |= zip(metric.columns, metric.numbers(shown), strict=True)
     return row
 
 
