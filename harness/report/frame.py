@@ -100,13 +100,8 @@ def gather(
         kept.values(),
         key=lambda record: (rank[record.case.implementation], record.case.mode is not Mode.EAGER),
     )
-    several = len({record.environment for record in records}) > 1
-    devices = [
-        f"{record.case.device}, environment {record.environment}" if several else record.case.device
-        for record in records
-    ]
     return PageData(
-        cases=_frame_of(records, devices),
+        cases=_frame_of(records),
         records=tuple(records),
         runs=tuple(run for result in results for run in result.runs),
         environments=environments,
@@ -120,20 +115,21 @@ def gather(
 # --- the frame -----------------------------------------------------------------------------------
 
 
-def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
+def _frame_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the axes, the statuses and all metrics of records.
 
     Texts are Python's, since Arrow's are slow in groups of a few rows. The axes are categories, in
     the order in which the page shows them.
     """
-    rows = [_row(record, device) for record, device in zip(records, devices, strict=True)]
+    several = len({record.environment for record in records}) > 1
+    rows = [_row(record, several=several) for record in records]
     numbers = (name for name, first in rows[0].items() if not isinstance(first, str))
     cases = pd.DataFrame(rows, dtype=object).astype(dict.fromkeys(numbers, float))
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
     cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone
     orders = {
-        "device": sorted(set(devices)),
+        "device": sorted(set(cases["device"])),
         "label": [],
         "mode": [mode.value for mode in Mode],
         "dtype": list(SIGNIFICAND_BITS),
@@ -145,11 +141,12 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     return cases
 
 
-def _row(record: Record, device: str) -> dict[str, Any]:
+def _row(record: Record, *, several: bool) -> dict[str, Any]:
+    """Return a row; its device has a letter if the records are of ``several`` environments."""
     case, errors = record.case, record.errors
     errors = errors if errors and errors.outputs else None
     row: dict[str, Any] = {
-        "device": device,
+        "device": f"{case.device}, environment {record.environment}" if several else case.device,
         "implementation": case.implementation,
         "mode": str(case.mode),
         "label": label_of((case.implementation, case.mode)),
