@@ -138,10 +138,10 @@ def number(text: str, note: str = "", title: str = "") -> Cell:
     return Cell(text, note=note, is_number=True, title=title)
 
 
-def pill(status: str, text: str = "", *, note: str = "", title: str = "") -> Cell:
+def pill(status: str, text: str = "", *, title: str = "") -> Cell:
     """Make a cell that shows a status, except ok, so that the others stand out."""
     shown = "" if status == Status.OK else status
-    return Cell(text, note=note, status=shown, is_number=bool(text), title=title)
+    return Cell(text, status=shown, is_number=bool(text), title=title)
 
 
 def columns(*heads: str) -> tuple[Cell, ...]:

@@ -188,9 +188,9 @@ def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:
     example = verdict.example
     if example is not None and example.computed and example.case.dtype in dtypes:
         return _error(example)
-    own = [finding for finding in verdict.of(Severity.WRONG) if {*finding.dtypes} & {*dtypes}]
-    cases = [finding for finding in own if finding.evidence is not None]
-    return _clause((cases or own)[0].text.partition("; ")[0]) if own else "results are wrong"
+    wrong = (*verdict.failures, *verdict.violations)
+    own = [finding.text for finding in wrong if {*finding.dtypes} & {*dtypes}]
+    return _clause(own[0].partition("; ")[0]) if own else "results are wrong"
 
 
 def _clause(text: str) -> str:
@@ -271,8 +271,7 @@ def _so_far(verdict: Verdict) -> Iterator[str]:
 def _facts(verdict: Verdict) -> Iterator[Row]:
     outcome = verdict.outcome
     if verdict.example is not None:
-        is_wrong = outcome is Outcome.WRONG
-        label = "smallest example" if is_wrong else "worst case"
+        label = "smallest example" if outcome is Outcome.WRONG else "worst case"
         yield from _example(label, verdict.example)
         if verdict.example.computed and _mistakes(verdict, verdict.example.case.dtype):
             yield "error", _error(verdict.example)  # without a known mistake it is the mistake
