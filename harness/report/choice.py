@@ -496,16 +496,14 @@ def _workload_blocks(workload_choices: Sequence[WorkloadChoice]) -> Iterator[Fac
             takes = interval_text(best.cost, seconds_text)
             total = f"{pace_text(best, choice.native_s)}, takes {takes} in all"
             prices.insert(0, (best.label, total))
-        own = [
-            (f"{call.count} x {call.text}", one.best.label if one.best else "none")
-            for call, one in choice.calls
-        ]
-        missing = [(f"{call.count} x {call.text}", "not in the run") for call in choice.missing]
+        runs = [(call, one.best.label if one.best else "none") for call, one in choice.calls]
+        runs += [(call, "not in the run") for call in choice.missing]
+        pairs = tuple((f"{call.count} x {call.text}", label) for call, label in runs)
         per_shape = "does not serve every call"
         if choice.per_shape_s is not None:
             per_shape = f"takes {interval_text(choice.per_shape_s, seconds_text)} in all"
         yield Facts(title, tuple(prices))
-        yield Facts(f"a choice per shape {per_shape}", (*own, *missing))
+        yield Facts(f"a choice per shape {per_shape}", pairs)
         yield Text(f"covered: {held} of {all_calls} calls")
 
 
