@@ -141,18 +141,16 @@ def _frame_of(records: Sequence[Record]) -> pd.DataFrame:
     return cases
 
 
+_AXES = ("implementation", "mode", "dtype", "direction", "distribution")  # of a case, as text
+
+
 def _row(record: Record, *, several: bool) -> dict[str, Any]:
     """Return a row; its device has a letter if the records are of ``several`` environments."""
     case, errors = record.case, record.errors
     errors = errors if errors and errors.outputs else None
-    row: dict[str, Any] = {
+    row: dict[str, Any] = {name: str(getattr(case, name)) for name in _AXES} | {
         "device": f"{case.device}, environment {record.environment}" if several else case.device,
-        "implementation": case.implementation,
-        "mode": str(case.mode),
         "label": label_of((case.implementation, case.mode)),
-        "dtype": case.dtype,
-        "direction": str(case.direction),
-        "distribution": case.distribution,
         "shape": "×".join(map(str, case.shape)) or "scalar",
         "setting": _setting(case),
         "status": str(record.status),
