@@ -43,9 +43,8 @@ from harness.report.figures import (
     canvas,
     end_labels,
     level,
+    log_scales,
     series_id,
-    span,
-    ticks,
 )
 from harness.report.frame import PageData, groups, tables_by_device, worst
 
@@ -275,13 +274,10 @@ def _draw_condition(
     top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
     edge = top * (top / _LEAST_ULP) ** 0.05
     with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.68, right_in=1.75) as (figure, axes):
-        axes.set(xscale="log", yscale="log")
-        span(axes, both["condition"])
-        axes.set_ylim(_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03)
+        log_scales(axes, both["condition"], (_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03))
         level(axes, 0.5, "correctly rounded")
         if bounds:
             level(axes, lost, "no digit left")
-        ticks(axes)
         for bound in bounds:
             _bound(axes, bound)
         labels = _measured(axes, lines, edge)

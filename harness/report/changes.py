@@ -124,12 +124,12 @@ def gate_verdicts(data: PageData) -> tuple[Block, ...]:
     if comparison is None:
         return ()
     _, words = verdict(comparison)
-    lead, *rest = document_of_comparison(comparison, most_rows=_MOST_ON_PAGE)
+    blocks = document_of_comparison(comparison, most_rows=_MOST_ON_PAGE)
     explained = (
         "Speeds are relative to the reference; above 1 is faster now. Nothing was timed again for "
         "this page; `layernorm-bench compare --json` has every case."
     )
-    return (Text(f"{words[0].upper()}{words[1:]}.", "title"), lead, *rest, Text(explained))
+    return (Text(f"{words[0].upper()}{words[1:]}.", "title"), *blocks, Text(explained))
 
 
 def comparison_as_plain(comparison: Comparison) -> dict[str, Any]:
@@ -200,18 +200,17 @@ def _span(history: History) -> str:
     return f"{count(len(history.runs), 'run')}, {first} to {last}"
 
 
-def _notes(history: History, trend: Trend) -> list[str]:
-    """Return what a reader must know: of the folder, and of how changes were searched."""
-    notes = list(history.notes)
+def _notes(history: History, trend: Trend) -> Iterator[str]:
+    """Yield what a reader must know: of the folder, and of how changes were searched."""
+    yield from history.notes
     if not trend.is_searched:
-        notes.append(MISSING_DETECTOR)
+        yield MISSING_DETECTOR
     short = sum(len(series.runs) < LEAST_RUNS for series in trend.series)
     if not trend.metric.exact and short and trend.is_searched:
-        notes.append(
+        yield (
             f"{count(short, 'series', 'series')} of fewer than {LEAST_RUNS} comparable runs: no "
             "change points are searched there"
         )
-    return notes
 
 
 def _value_text(metric: Metric, value: float) -> str:
@@ -335,7 +334,7 @@ def history_as_plain(history: History, trend: Trend) -> dict[str, Any]:
         "metric": trend.metric.heading("trend"),
         "unit": trend.metric.unit,
         "change_points_searched": trend.is_searched,
-        "notes": _notes(history, trend),
+        "notes": list(_notes(history, trend)),
         "runs": [
             {
                 "file": run.path.name,

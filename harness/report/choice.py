@@ -170,9 +170,7 @@ def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) 
 
 def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
     """Return the largest error of y of a candidate beside native's, and its memory."""
-    pairs = [
-        (one, native) for choice, one in served if (native := choice.candidate(NATIVE)) is not None
-    ]
+    pairs = [(one, native) for choice, one in served if (native := choice.candidate(NATIVE))]
     records = ([record for pair in pairs for record in pair[at].timed] for at in (0, 1))
     own, of_native = (
         [error for one in of_one if (error := _METRICS["y_ulp"].numbers(one)[0]) is not None]
@@ -187,10 +185,9 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
         for one, native in pairs
         if one.peak_bytes and native.peak_bytes
     ]
-    if ratios:
-        mean = statistics.geometric_mean(ratios)
-        if abs(mean - 1) >= _SAME_MEMORY:
-            parts.append(f"takes {mean:.2g} times the memory")
+    mean = statistics.geometric_mean(ratios or [1.0])
+    if abs(mean - 1) >= _SAME_MEMORY:
+        parts.append(f"takes {mean:.2g} times the memory")
     return f" It {' and '.join(parts)}." if parts else ""
 
 
@@ -323,6 +320,15 @@ def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
     if beyond := _first_failure(candidate, choice):
         parts.append(fault_text(beyond))
     return ", ".join(parts) or "the choice"
+
+
+def _prices(choice: Choice | WorkloadChoice) -> list[tuple[str, str]]:
+    """Return what each candidate but the best would cost or gain."""
+    return [
+        (candidate.label, price_text(candidate, choice))
+        for candidate in choice.candidates
+        if candidate is not choice.best
+    ]
 
 
 def _evidence_of(reason: Disqualification, choice: Choice | WorkloadChoice) -> str:
@@ -466,11 +472,7 @@ def scenario_row(choice: Choice, *, several: bool, is_priced: bool) -> tuple[Cel
     # the usual reason is not said in every row
     because = answer_text(choice).removeprefix(_BECAUSE[Decider.TIME]).removeprefix("; ")
     others = [] if best is None else [f"{best.label}: {caveat}" for caveat in caveats(choice)]
-    others += [
-        f"{candidate.label}: {price_text(candidate, choice)}"
-        for candidate in choice.candidates
-        if candidate is not best
-    ]
+    others += map(": ".join, _prices(choice))
     return (
         Cell(f"{choice.scenario.text}{where}"),
         Cell("", status="none") if best is None else Cell(best.label, is_strong=True),
@@ -489,25 +491,19 @@ def _workload_blocks(workload_choices: Sequence[WorkloadChoice]) -> Iterator[Fac
             f"{run[0].upper()}{run[1:]} for all calls on {choice.device} "
             f"(environment {choice.environment}): {answer_text(choice)}"
         )
-        prices = [
-            (candidate.label, price_text(candidate, choice))
-            for candidate in choice.candidates
-            if candidate is not best
-        ]
+        prices = _prices(choice)
         if best is not None and best.cost is not None:
             takes = interval_text(best.cost, seconds_text)
             total = f"{pace_text(best, choice.native_s)}, takes {takes} in all"
             prices.insert(0, (best.label, total))
-        own = [
-            (f"{call.count} x {call.text}", one.best.label if one.best else "none")
-            for call, one in choice.calls
-        ]
-        missing = [(f"{call.count} x {call.text}", "not in the run") for call in choice.missing]
+        runs = [(call, one.best.label if one.best else "none") for call, one in choice.calls]
+        runs += [(call, "not in the run") for call in choice.missing]
+        pairs = tuple((f"{call.count} x {call.text}", label) for call, label in runs)
         per_shape = "does not serve every call"
         if choice.per_shape_s is not None:
             per_shape = f"takes {interval_text(choice.per_shape_s, seconds_text)} in all"
         yield Facts(title, tuple(prices))
-        yield Facts(f"a choice per shape {per_shape}", (*own, *missing))
+        yield Facts(f"a choice per shape {per_shape}", pairs)
         yield Text(f"covered: {held} of {all_calls} calls")
 
 

@@ -138,10 +138,10 @@ def number(text: str, note: str = "", title: str = "") -> Cell:
     return Cell(text, note=note, is_number=True, title=title)
 
 
-def pill(status: str, text: str = "", *, note: str = "", title: str = "") -> Cell:
+def pill(status: str, text: str = "", *, title: str = "") -> Cell:
     """Make a cell that shows a status, except ok, so that the others stand out."""
     shown = "" if status == Status.OK else status
-    return Cell(text, note=note, status=shown, is_number=bool(text), title=title)
+    return Cell(text, status=shown, is_number=bool(text), title=title)
 
 
 def columns(*heads: str) -> tuple[Cell, ...]:
@@ -190,9 +190,7 @@ class Table:
     @property
     def shown_rows(self) -> tuple[tuple[Cell, ...], ...]:
         """The rows under the default requirement."""
-        if not self.row_needs:
-            return self.rows
-        pairs = zip(self.rows, self.row_needs, strict=True)
+        pairs = zip(self.rows, self.row_needs or [()] * len(self.rows), strict=True)
         return tuple(row for row, needs in pairs if not needs or self.default_need in needs)
 
 
@@ -273,15 +271,21 @@ def name_of(*words: str) -> str:
 
 def heading(section: Section) -> str:
     """Return the heading of a section: its name in words."""
-    words = in_words(section.__name__)
-    return words[0].upper() + words[1:]
+    return in_words(section.__name__).capitalize()
 
 
-def _words(cell: Cell) -> str:
-    """Return what a cell says in one line, without its note: the text, and a status beside it."""
+def _words(cell: Cell, write: Callable[[str], str] = str, *, symbols: bool = False) -> str:
+    """Return what a cell says in one line, without its note: the text, and a status beside it.
+
+    Args:
+        cell: the cell.
+        write: escapes the text.
+        symbols: whether a status that has a symbol is written as that.
+    """
     status = in_words(cell.status)
-    text = "" if status and cell.text in {DASH, status} else cell.text
-    return " ".join(filter(None, [text, status]))
+    text = "" if status and cell.text in {DASH, status} else write(cell.text)
+    shown = SYMBOLS.get(cell.status, status) if symbols else status
+    return " ".join(filter(None, [text, shown]))
 
 
 # --- terminal ------------------------------------------------------------------------------------
@@ -358,14 +362,13 @@ def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
     The first cell stands above the others, once for the rows that share it, or long cells stand
     below the others, or both. If rows are still too wide, each cell follows its heading in a text.
     """
-    common, names = _names(table.shown_rows)
-    cells = [
-        [name, *map(_words, row[1:])] for name, row in zip(names, table.shown_rows, strict=True)
-    ]
+    rows = table.shown_rows
+    common, names = _names(rows)
+    cells = [[name, *map(_words, row[1:])] for name, row in zip(names, rows, strict=True)]
     heads = [column.text for column in table.columns]
     sizes = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     every = list(range(len(heads)))
-    long = [at for at in every[1:] if any(row[at].is_long for row in table.shown_rows)]
+    long = [at for at in every[1:] if any(row[at].is_long for row in rows)]
     short = [at for at in every if at not in long]
     layouts = [(every, []), (every[1:], []), (short, long), (short[1:], long)]
     fitting = (one for one in layouts if sum(sizes[at] + 2 for at in one[0]) <= width + 1)
@@ -381,7 +384,7 @@ def _terminal_table(table: Table, width: int) -> Iterator[tuple[str, str]]:
     if any(heads) and shown:
         yield line(heads), ""
     group = None
-    for row, texts in zip(table.shown_rows, cells, strict=True):
+    for row, texts in zip(rows, cells, strict=True):
         style = "yellow" if any(cell.status for cell in row) else ""
         if is_grouped and texts[0] != group:
             group = texts[0]
@@ -476,9 +479,7 @@ def _markdown_row(cells: Iterable[str]) -> str:
 def _markdown_cell(cell: Cell) -> str:
     if cell.is_code:
         return f"`{cell.text.replace('|', chr(92) + '|')}`"
-    status = SYMBOLS.get(cell.status, in_words(cell.status))
-    text = "" if status and cell.text in {DASH, in_words(cell.status)} else escaped(cell.text)
-    text = " ".join(filter(None, [text, status]))
+    text = _words(cell, escaped, symbols=True)
     text = f"[{text}]({cell.link})" if cell.link else text
     text = f"**{text}**" if cell.is_strong else text
     return f"{text}<br>{escaped(cell.note)}" if cell.note else text
@@ -538,9 +539,8 @@ def with_terms(text: str) -> Markup:
 
     The definition is shown when the pointer is over the term, or when the term has the focus.
     """
-    headings = {heading.lower(): heading for heading in definitions()} | {
-        "disqualified": "Eligible"
-    }
+    headings = {heading.lower(): heading for heading in definitions()}
+    headings["disqualified"] = "Eligible"
     words = "|".join(sorted(headings, key=len, reverse=True))
     seen: set[str] = set()
 

@@ -113,9 +113,8 @@ def page_markup(panel: Panel) -> str:
     """Return a drawing as SVG for the page, with its colours, and with ids that are unique."""
     text = file_of(panel, "svg", "none").decode()
     body = text[text.index("</defs>") + len("</defs>") :]  # its style is in page.css
-    prefix = (
-        f"f{sha256(panel.name.encode()).hexdigest()[:6]}"  # short: an SVG has it a hundred times
-    )
+    # short: an SVG has it a hundred times
+    prefix = f"f{sha256(panel.name.encode()).hexdigest()[:6]}"
     for pattern, new in (
         (r"<!--.*?-->", ""),
         (r"\n *", ""),
@@ -216,15 +215,20 @@ def _shortened(label: str, most: int = 36) -> str:
     return label if len(label) <= most else f"{label[:start]}…{label[start + 1 - most :]}"
 
 
-def span(axes: Axes, values: pd.Series) -> None:
-    """Set the limits of x a little beyond the values, which are positive and finite."""
-    low, high = values.min(), values.max()
+def log_scales(
+    axes: Axes, x: pd.Series, y: tuple[float, float], write_y: Callable[[float], str] = rounded
+) -> None:
+    """Make both axes logarithmic, with labels at decades, and between them if decades are few.
+
+    Args:
+        axes: that are empty.
+        x: values, positive and finite; the limits are a little beyond them.
+        y: the limits.
+        write_y: makes the labels of y.
+    """
+    low, high = x.min(), x.max()
     margin = max(1.25, (high / low) ** 0.04)
-    axes.set_xlim(low / margin, high * margin)
-
-
-def ticks(axes: Axes, write_y: Callable[[float], str] = rounded) -> None:
-    """Label decades, and values between them only if there are few decades."""
+    axes.set(xscale="log", yscale="log", xlim=(low / margin, high * margin), ylim=y)
     for axis, write in ((axes.xaxis, rounded), (axes.yaxis, write_y)):
         low, high = axis.get_view_interval()
         span = log10(high / low)
@@ -257,10 +261,7 @@ def latency_figure(title: str, rows: pd.DataFrame, implementations: tuple[str, .
     least = min(time.min(), copies.min() if len(copies) else inf) / 1.5
     most = max(time.max(), copies.max() if len(copies) else 0.0) * 1.5
     with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.74, right_in=1.45) as (figure, axes):
-        axes.set(xscale="log", yscale="log")
-        span(axes, size)
-        axes.set_ylim(least, most)
-        ticks(axes, seconds_text)
+        log_scales(axes, size, (least, most), seconds_text)
         labels = [
             _line(axes, group, implementations)
             for _, group in rows.groupby(["implementation", "mode"], sort=False, observed=True)
@@ -271,8 +272,7 @@ def latency_figure(title: str, rows: pd.DataFrame, implementations: tuple[str, .
             axes.plot(sizes, times, color=MUTED, lw=1.1, ls=(0, (1, 1.5)), zorder=1)
             labels.append(("a copy", sizes[-1], times[-1], MUTED))
         end_labels(axes, labels)
-        axes.set_title(title)
-        axes.set(xlabel="elements of x", ylabel="time per call")
+        axes.set(title=title, xlabel="elements of x", ylabel="time per call")
         return figure
 
 

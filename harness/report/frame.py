@@ -52,7 +52,7 @@ class PageData:
     """Cases of the sweeps without a record."""
     answers: tuple[Answer, ...]
     """What to run, for each condition number that may be required."""
-    files: tuple[str, ...] = ()
+    files: Sequence[str] = ()
     """The results files, as the page names them."""
     history: History | None = None
     """The folder that the runs are the latest of; None for single runs."""
@@ -61,23 +61,17 @@ class PageData:
 
 
 def gather(
-    results: Sequence[Results],
-    files: Sequence[str] = (),
-    max_condition: float = DEFAULT_MAX_CONDITION,
-    history: History | None = None,
-    comparison: Comparison | None = None,
+    results: Sequence[Results], max_condition: float = DEFAULT_MAX_CONDITION, **others: Any
 ) -> PageData:
-    """Combine several results, which are from ``files``.
+    """Combine several results.
 
     If two files hold a case of one environment and one revision, the later file counts. Cases of
     different ones are all kept; ``device`` tells them apart, and they are never drawn together.
 
     Args:
         results: what results files hold.
-        files: their names, as the page gives them.
         max_condition: largest condition number that a choice has to serve.
-        history: the folder that the results are the latest of.
-        comparison: with a baseline.
+        others: fields of the data that records do not hold: files, history, comparison.
     """
     letters: dict[object, str] = {}  # by environment and revision
     environments: dict[str, Environment] = {}
@@ -98,8 +92,7 @@ def gather(
             letter = own[record.environment]
             kept[record.case.id, letter] = replace(record, environment=letter)
         # a resumed run plans the whole sweep again
-        planned = max((run.planned for run in result.runs), default=0)
-        missing += max(0, planned - len(result.records))
+        missing += max([0, *(run.planned - len(result.records) for run in result.runs)])
     # the reference first, and eager before compiled; else in the order of the run
     names = [REFERENCE_NAME, *(record.case.implementation for record in kept.values())]
     rank = {name: position for position, name in enumerate(dict.fromkeys(names))}
@@ -107,42 +100,36 @@ def gather(
         kept.values(),
         key=lambda record: (rank[record.case.implementation], record.case.mode is not Mode.EAGER),
     )
-    several = len({record.environment for record in records}) > 1
-    devices = [
-        f"{record.case.device}, environment {record.environment}" if several else record.case.device
-        for record in records
-    ]
     return PageData(
-        cases=_frame_of(records, devices),
+        cases=_frame_of(records),
         records=tuple(records),
         runs=tuple(run for result in results for run in result.runs),
         environments=environments,
         planned=len(kept) + missing,
         missing=missing,
         answers=answers_of(records, max_condition),
-        files=tuple(files),
-        history=history,
-        comparison=comparison,
+        **others,
     )
 
 
 # --- the frame -----------------------------------------------------------------------------------
 
 
-def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
+def _frame_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the axes, the statuses and all metrics of records.
 
     Texts are Python's, since Arrow's are slow in groups of a few rows. The axes are categories, in
     the order in which the page shows them.
     """
-    rows = [_row(record, device) for record, device in zip(records, devices, strict=True)]
+    several = len({record.environment for record in records}) > 1
+    rows = [_row(record, several=several) for record in records]
     numbers = (name for name, first in rows[0].items() if not isinstance(first, str))
     cases = pd.DataFrame(rows, dtype=object).astype(dict.fromkeys(numbers, float))
     is_reference = (cases["implementation"] == REFERENCE_NAME) & (cases["mode"] == Mode.EAGER)
     is_bare = is_reference & cases["latency_s"].notna() & cases["ratio"].isna()
     cases["ratio"] = cases["ratio"].mask(is_bare, 1.0)  # the ratio to itself, if timed alone
     orders = {
-        "device": sorted(set(devices)),
+        "device": sorted(set(cases["device"])),
         "label": [],
         "mode": [mode.value for mode in Mode],
         "dtype": list(SIGNIFICAND_BITS),
@@ -154,17 +141,16 @@ def _frame_of(records: Sequence[Record], devices: list[str]) -> pd.DataFrame:
     return cases
 
 
-def _row(record: Record, device: str) -> dict[str, Any]:
+_AXES = ("implementation", "mode", "dtype", "direction", "distribution")  # of a case, as text
+
+
+def _row(record: Record, *, several: bool) -> dict[str, Any]:
+    """Return a row; its device has a letter if the records are of ``several`` environments."""
     case, errors = record.case, record.errors
     errors = errors if errors and errors.outputs else None
-    row: dict[str, Any] = {
-        "device": device,
-        "implementation": case.implementation,
-        "mode": str(case.mode),
+    row: dict[str, Any] = {name: str(getattr(case, name)) for name in _AXES} | {
+        "device": f"{case.device}, environment {record.environment}" if several else case.device,
         "label": label_of((case.implementation, case.mode)),
-        "dtype": case.dtype,
-        "direction": str(case.direction),
-        "distribution": case.distribution,
         "shape": "×".join(map(str, case.shape)) or "scalar",
         "setting": _setting(case),
         "status": str(record.status),
@@ -179,15 +165,14 @@ def _row(record: Record, device: str) -> dict[str, Any]:
         "rows": case.rows,
         "hidden": case.hidden,
     }
-    is_shown = {
-        "latency": has_valid_time(record),
-        "cold": record.cold is None or record.cold.is_valid,
-        "errors": errors is not None,
-    }
+    shown = replace(
+        record,
+        errors=errors,
+        latency=record.latency if has_valid_time(record) else None,
+        cold=record.cold if record.cold and record.cold.is_valid else None,
+    )
     for metric in metrics_in("frame", "page"):
-        is_known = is_shown.get(metric.part, True)
-        values = metric.numbers(record) if is_known else (None,) * len(metric.columns)
-        row |= zip(metric.columns, values, strict=True)
+        row |= zip(metric.columns, metric.numbers(shown), strict=True)
     return row
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
@@ -15,7 +16,7 @@ from markupsafe import Markup
 
 from harness.records import Environment, Mode, Status
 from harness.records.refusal import NotMeasuredError, refusing
-from harness.records.text import count, in_words
+from harness.records.text import count, grouped, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.choice import first_choice, headline_of, machine_words
@@ -90,7 +91,8 @@ def build_page(
     Args:
         results: what results files hold; the samples are not needed.
         title: heading of the page; by default it names the machine.
-        others: arguments of :func:`gather`, such as ``files``, the names of the results files.
+        others: arguments of :func:`gather`: ``files``, the names of the results files, and
+            ``max_condition``, ``history``, ``comparison``.
 
     Raises:
         NotMeasuredError: there is no record to report.
@@ -236,29 +238,24 @@ def _answers(data: PageData) -> Iterator[dict[str, object]]:
 
 def _usage(data: PageData) -> str:
     """Return how a model gets what the first sentence says to run; empty if it is native."""
-    answer = next((answer for answer in data.answers if answer.is_default), None)
-    choice = first_choice(answer) if answer else None
+    choice = first_choice(next(answer for answer in data.answers if answer.is_default))
     if choice is None or choice == NATIVE or choice[1] is not Mode.EAGER:
         return ""
     return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"
 
 
 def _cards(data: PageData) -> Iterator[dict[str, str]]:
-    """Yield the number of cases, and of those with each status, with a link to them."""
-    statuses = data.cases["status"]
+    """Yield the number of cases, and of those with each status, with a link to them.
+
+    The note of a status names the implementations with the most such cases.
+    """
+    groups = grouped((record.status, record.case.implementation) for record in data.records)
     planned = f"of {count(data.planned, 'case')} planned"
-    yield {"heading": "Recorded", "text": f"{len(statuses):,}", "note": planned, "status": ""}
+    yield {"heading": "Recorded", "text": f"{len(data.records):,}", "note": planned, "status": ""}
     for status in Status:
-        number = int((statuses == status).sum())
-        if number or status.is_measured:
+        names = groups.get(status, [])
+        if names or status.is_measured:
             heading = in_words(status).capitalize()
-            names = _blamed(data, status) or "none"
-            yield {"heading": heading, "text": f"{number:,}", "note": names, "status": status}
-
-
-def _blamed(data: PageData, status: Status) -> str:
-    """Return the implementations with the most cases of a status, and how many each has."""
-    of_status = data.cases[data.cases["status"] == status]
-    numbers = of_status["implementation"].value_counts(sort=False)
-    most = numbers.sort_values(ascending=False, kind="stable").head(_MOST_BLAMED)
-    return ", ".join(f"{name} {number:,}" for name, number in most.items())
+            most = Counter(names).most_common(_MOST_BLAMED)
+            blamed = ", ".join(f"{name} {number:,}" for name, number in most) or "none"
+            yield {"heading": heading, "text": f"{len(names):,}", "note": blamed, "status": status}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from math import isinf, isnan
 from typing import Any
@@ -22,7 +22,14 @@ from harness.records import (
     WarningKind,
 )
 from harness.records.metrics import metrics_in
-from harness.records.text import bytes_text, count, in_words, percent_text, seconds_text
+from harness.records.text import (
+    bytes_text,
+    count,
+    grouped,
+    in_words,
+    percent_text,
+    seconds_text,
+)
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (
     DASH,
@@ -37,8 +44,8 @@ from harness.report.document import (
     number,
     pill,
 )
-from harness.report.frame import PageData, groups, worst
-from harness.selection import CLOSE_RATIO
+from harness.report.frame import PageData, worst
+from harness.selection import CLOSE_RATIO, label_of
 
 _MOST_OPEN = 12  # trade-off: a longer table is folded
 _MOST_REASONS = 100  # trade-off: each takes 0.5 kB, and the table of all cases has the others
@@ -104,11 +111,10 @@ def _reason_row(
 ) -> tuple[Cell, ...]:
     """Return the first reason, how many are like it, where they are, and the simplest case."""
     others = len(set(reasons.values())) - 1
-    names = "\n".join(
-        f"{label}: {', '.join(own['dtype'].unique())}"
-        for (label,), own in groups(data.cases.iloc[list(reasons)], "label")
-    )
-    simplest = min((data.records[index].case for index in reasons), key=unusual)
+    cases = [data.records[index].case for index in reasons]
+    dtypes = grouped((label_of((case.implementation, case.mode)), case.dtype) for case in cases)
+    names = (f"{label}: {', '.join(dict.fromkeys(own))}" for label, own in dtypes.items())
+    simplest = min(cases, key=unusual)
     is_bad = isinstance(kind, Status) and (kind.is_incorrect or kind.is_failure)
     return (
         pill(kind) if isinstance(kind, Status) else Cell(in_words(kind)),
@@ -117,7 +123,7 @@ def _reason_row(
             note=f"and {others:,} like it" if others else "",
             is_long=True,
         ),
-        Cell(names, is_long=True),
+        Cell("\n".join(names), is_long=True),
         number(f"{len(reasons):,}"),
         Cell(python_line(simplest) if is_bad else DASH, is_long=True, is_code=is_bad),
     )
@@ -151,8 +157,8 @@ def environment_and_method(data: PageData) -> tuple[Block, ...]:
     blocks: list[Block] = [Text(paragraph) for paragraph in _METHOD]
     for letter, own in data.environments.items():
         title = f"Environment {letter}, fingerprint {own.fingerprint}"
-        blocks.append(Facts(title, _facts(own)))
-    blocks += [Facts(f"Run {run.name}", _facts(run)) for run in data.runs]
+        blocks.append(Facts(title, tuple(_facts(own))))
+    blocks += [Facts(f"Run {run.name}", tuple(_facts(run))) for run in data.runs]
     return tuple(blocks)
 
 
@@ -166,16 +172,14 @@ _WRITE: dict[str, Callable[[Any], str]] = {
 """How a fact is written, by its name or the unit at its end; others as they are."""
 
 
-def _facts(found: Environment | Gpu | Run) -> tuple[tuple[str, str], ...]:
-    """Return what is known of a machine or a run, by the names of the fields."""
-    facts = []
+def _facts(found: Environment | Gpu | Run) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a machine or a run, by the names of the fields."""
     for field in fields(found):
         value = getattr(found, field.name)
         if value not in {None, (), ""}:
             end = next((end for end in _WRITE if field.name.endswith(end)), "")
             name = field.name.removesuffix(end) if end.startswith("_") else field.name
-            facts.append((in_words(name), _WRITE.get(end, str)(value)))
-    return tuple(facts)
+            yield in_words(name), _WRITE.get(end, str)(value)
 
 
 def terms(_: PageData) -> tuple[Block, ...]:
@@ -234,9 +238,8 @@ def command_rest(record: Record) -> str:
     """
     words = command_options(record.case, without=_IN_ID)
     if record.status.is_measured:
-        others = [part for part in Measurement if part is not Measurement.ERRORS]
-        measured = [part for part in others if getattr(record, part) is not None]
-        words.append(f"--measure {','.join([Measurement.ERRORS, *measured])}")
+        measured = [part for part in Measurement if getattr(record, part) is not None]
+        words.append(f"--measure {','.join(dict.fromkeys([Measurement.ERRORS, *measured]))}")
     if record.latency is not None and record.latency.processes > 1:
         words.append(f"--processes {record.latency.processes}")
     return " ".join(words)

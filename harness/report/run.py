@@ -168,11 +168,7 @@ def answer_lines(outcome: SessionOutcome) -> list[str]:
     names = dict.fromkeys(one.name for choice in choices.choices for one in choice.candidates)
     if len(names) > 1:
         return headline_of(choices)
-    speeds = [
-        speed
-        for choice in choices.choices
-        if (speed := choice.speed(choice.candidates[0])) is not None
-    ]
+    speeds = [*filter(None, (choice.speed(choice.candidates[0]) for choice in choices.choices))]
     (label,) = map(label_of, names)
     if not speeds or label == REFERENCE_NAME:
         return _right_lines(records)
@@ -199,11 +195,9 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
     """
     order = [*dict.fromkeys((*_PROBLEMS, *map(Status, fail_on), *Status))]
     cases = Counter(record.case.implementation for record in records)
-    groups: dict[tuple[Status, str], list[Record]] = grouped(
-        ((record.status, record.case.implementation), record)
-        for record in records
-        if record.status is not Status.OK
-    )
+    bad = [record for record in records if record.status is not Status.OK]
+    bad.sort(key=lambda record: order.index(record.status))
+    groups = grouped(((record.status, record.case.implementation), record) for record in bad)
     alike: dict[tuple[Status, str, str], dict[str, int]] = {}
     for (status, name), own in groups.items():
         dtypes = ", ".join(dict.fromkeys(record.case.dtype for record in own))
@@ -211,9 +205,7 @@ def problem_lines(records: Sequence[Record], fail_on: Collection[str] = ()) -> l
         reason = shorten(worst.reason, _LONGEST, placeholder=" ...")
         alike.setdefault((status, dtypes, reason), {})[name] = len(own)
     lines = []
-    for (status, dtypes, reason), held in sorted(
-        alike.items(), key=lambda group: order.index(group[0][0])
-    ):
+    for (status, dtypes, reason), held in alike.items():
         every = count(sum(cases[name] for name in held), "case")
         where = f"{', '.join(held)} in {dtypes} ({sum(held.values()):,} of {every})"
         lines.append(f"{in_words(status)}: {where}{reason and ': '}{reason}")
@@ -288,8 +280,8 @@ def next_step(
     records, results = outcome.results.records, outcome.path
     for status in (*_PROBLEMS, *map(Status, fail_on)):
         for record in records:
-            if record.status is status and (step := look_closer(record)):
-                return step
+            if record.status is status and status is not Status.UNSUPPORTED:
+                return look_closer(record)
     if len({record.case.implementation for record in records if record.latency is not None}) > 1:
         return NextStep(
             "see what every other implementation would cost or gain", _command("choose", results)
@@ -299,11 +291,9 @@ def next_step(
     return None
 
 
-def look_closer(record: Record) -> NextStep | None:
-    """Return the command that shows more of a case that did not end well, if there is one."""
+def look_closer(record: Record) -> NextStep:
+    """Return the command that shows more of a case that did not end well."""
     case, status = record.case, record.status
-    if status is Status.UNSUPPORTED:
-        return None
     if status in {Status.WRONG, Status.OUT_OF_GUARANTEE} and _can_be_explained(record):
         options = command_options(case, without=("direction",))
         command = _command("explain", case.implementation, *options)

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, prod
+from operator import attrgetter
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -187,9 +188,9 @@ def _numbers(verdict: Verdict, dtypes: Iterable[str]) -> str:
     example = verdict.example
     if example is not None and example.computed and example.case.dtype in dtypes:
         return _error(example)
-    own = [finding for finding in verdict.of(Severity.WRONG) if {*finding.dtypes} & {*dtypes}]
-    cases = [finding for finding in own if finding.evidence is not None]
-    return _clause((cases or own)[0].text.partition("; ")[0]) if own else "results are wrong"
+    wrong = (*verdict.failures, *verdict.violations)
+    own = [finding.text for finding in wrong if {*finding.dtypes} & {*dtypes}]
+    return _clause(own[0].partition("; ")[0]) if own else "results are wrong"
 
 
 def _clause(text: str) -> str:
@@ -217,8 +218,7 @@ def _where(verdict: Verdict) -> Iterator[str]:
 
 def _is_right_over_the_last_axis(verdict: Verdict) -> bool:
     """Whether nothing but the cases of several normalized axes is wrong."""
-    is_all = verdict.instead is None and not verdict.violations
-    return verdict.is_right_on_last_axis and is_all
+    return verdict.is_right_on_last_axis and verdict.instead is None and not verdict.violations
 
 
 def _inaccurate(verdict: Verdict) -> Iterator[str]:
@@ -271,13 +271,12 @@ def _so_far(verdict: Verdict) -> Iterator[str]:
 def _facts(verdict: Verdict) -> Iterator[Row]:
     outcome = verdict.outcome
     if verdict.example is not None:
-        is_wrong = outcome is Outcome.WRONG
-        label = "smallest example" if is_wrong else "worst case"
+        label = "smallest example" if outcome is Outcome.WRONG else "worst case"
         yield from _example(label, verdict.example)
         if verdict.example.computed and _mistakes(verdict, verdict.example.case.dtype):
             yield "error", _error(verdict.example)  # without a known mistake it is the mistake
     if outcome in {Outcome.RIGHT, Outcome.INACCURATE}:
-        yield from _verified(verdict)
+        yield "verified", _verified(verdict)
         yield from _named("accuracy", _accuracy(verdict))
     if verdict.coverage and outcome is not Outcome.WRONG:
         every = f"every {_COMBINATION[verdict.strength]} of {sum(verdict.coverage.values())}"
@@ -312,8 +311,7 @@ def _example(label: str, example: Example) -> Iterator[Row]:
         shown = _tensor(name, values) if values else f"{name} {usual}"
         given.append(f"no {name}" if values is None else shown)
     given += [_tensor("dy", example.dy, example.shape)] if example.dy else []
-    conditions = "".join(f"; {condition}" for condition in example.conditions)
-    yield label, f"{', '.join(given)}, eps {example.eps:g}{conditions}"
+    yield label, "; ".join([f"{', '.join(given)}, eps {example.eps:g}", *example.conditions])
     if example.computed:
         yield from zip(("it returns", "right"), _returned(example), strict=True)
 
@@ -358,21 +356,18 @@ def _list(values: Iterable[float], digits: int) -> str:
     return f"[{', '.join(f'{value:.{digits}g}' for value in values)}]"
 
 
-def _verified(verdict: Verdict) -> Iterator[Row]:
-    """Yield dtypes, directions, parameters and eps of what was verified."""
+def _verified(verdict: Verdict) -> str:
+    """Return dtypes, directions, parameters and eps of what was verified."""
     scope = verdict.scope or Scope()
     dtypes = [own.dtype for own in verdict.counts if own.is_verified]
     affines = scope.taken("affine")
     words = ", or ".join(AFFINE_WORDS[affine] for affine in affines)
-    yield (
-        "verified",
-        "; ".join((
-            listed(dtypes),
-            "forward and backward" if scope.has_gradient else "forward alone",
-            "with and without weight and bias" if len(affines) == len(AFFINE_WORDS) else words,
-            "any eps" if scope.eps is None else f"eps always {scope.eps:g}",
-        )),
-    )
+    return "; ".join((
+        listed(dtypes),
+        "forward and backward" if scope.has_gradient else "forward alone",
+        "with and without weight and bias" if len(affines) == len(AFFINE_WORDS) else words,
+        "any eps" if scope.eps is None else f"eps always {scope.eps:g}",
+    ))
 
 
 def _accuracy(verdict: Verdict) -> Iterator[str]:
@@ -431,9 +426,6 @@ def _declines(verdict: Verdict) -> Iterator[str]:
         yield f"{verb}{count(cases, 'case')}: {why}"
 
 
-_WITHOUT_GRADIENT = "a y without gradient"
-
-
 def _next_step(verdict: Verdict) -> str:
     if "could not be judged" in verdict.ended:
         return "this is a mistake in layernorm-bench: please report it"
@@ -443,7 +435,7 @@ def _next_step(verdict: Verdict) -> str:
         return (
             "say how it is called: --init, --eps, --normalized-dims, --channels-first, --direction"
         )
-    if verdict.failures and all(_WITHOUT_GRADIENT in own.text for own in verdict.failures):
+    if verdict.failures and all("a y without gradient" in own.text for own in verdict.failures):
         return "--direction forward verifies its forward alone"
     return ""
 
@@ -475,16 +467,14 @@ def _within(dtypes: Sequence[str], usual: Sequence[str]) -> str:
 def _details(verdict: Verdict) -> Iterator[Facts | Table | Text]:
     """Yield every count, failure, cause and reason."""
     heads = ("dtype", "right#", "without an error bound#", "inaccurate#", "failed#", "declined#")
-    numbers = [
-        (own.dtype, own.ok, own.out_of_guarantee, own.inaccurate, own.failed, own.declined)
-        for own in verdict.counts
-    ]
+    values = attrgetter("ok", "out_of_guarantee", "inaccurate", "failed", "declined")
     yield Text("")
     yield Table(
         title=f"{count(verdict.cases, 'case')} in {seconds_text(verdict.wall_s)}",
         columns=columns(*heads),
         rows=tuple(
-            (Cell(dtype), *(number(f"{value:,}") for value in values)) for dtype, *values in numbers
+            (Cell(own.dtype), *(number(f"{value:,}") for value in values(own)))
+            for own in verdict.counts
         ),
     )
     if verdict.ended:
