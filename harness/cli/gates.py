@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "markdown", "json")
 _LAST_RUNS = 10  # of a history. Trade-off: fewer have no interval, older ones another machine state
+_say = partial(click.echo, err=True)
 
 
 class InterruptedComparisonError(Refusal):
@@ -231,10 +232,10 @@ def check(
             )
         before = _read_finished(baseline, "cannot be a baseline: continue it with --resume")
         name, advice = str(baseline), regression.RECORD_BASELINE
+    if accept:  # before cases are timed again for a minute
+        regression.refuse_unacceptable(head, before)
     comparison = None
     if before is not None:
-        if accept:  # before cases are timed again for a minute
-            regression.refuse_unacceptable(head, before)
         comparison = regression.compare(
             before,
             head,
@@ -244,7 +245,6 @@ def check(
         )
         comparison = replace(comparison, notes=(*comparison.notes, *notes))
     if accept and baseline is not None:
-        regression.refuse_unacceptable(head, before)
         write(head, baseline)
         _say(f"accepted: {baseline} now holds the run")
     return comparison
@@ -288,10 +288,6 @@ def _record(head: Results, baseline: Path) -> None:
             "to exceed what differs between hours"
         )
     show([*map(Text, lines)])
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
 
 
 # --- ab ------------------------------------------------------------------------------------------
