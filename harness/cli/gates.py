@@ -60,7 +60,7 @@ def refuse_input(out: Path, *inputs: Path) -> None:
             )
 
 
-def add_summary(path: Path, document: Document, rest: str = "") -> None:
+def add_summary(path: Path, document: Document, rest: str) -> None:
     """Write a job summary: append it if the file is GitHub's, else replace the file.
 
     GitHub's file collects the summaries of all commands of a step, and its limit is for their sum.
@@ -79,13 +79,12 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
     separator = "\n" if used else ""  # a heading begins its line
     text = markdown(document, limit_bytes=LIMIT_BYTES - used - len(separator), rest=rest)
     if not text:
-        click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
-        return
-    if not _is_github_summary(path):
+        _say(f"{path}: has no room for a summary, with {used} bytes in it already")
+    elif _is_github_summary(path):
+        with refusing(path, "written"), path.open("ab") as file:
+            file.write((separator + text).encode())
+    else:
         write_whole(path, text)
-        return
-    with refusing(path, "written"), path.open("ab") as file:
-        file.write((separator + text).encode())
 
 
 def _is_github_summary(path: Path) -> bool:

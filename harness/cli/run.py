@@ -110,9 +110,8 @@ def run(
         from harness.report import document_of_run, run_as_plain
         from harness.run.session import Session, plan, run_session
 
-        sweep = choice.load()
         given = {name: value for name, value in of_sweep.items() if value}
-        sweep = sweep.model_copy(update=given)
+        sweep = choice.load().model_copy(update=given)
         planned = plan(sweep, fleet, shard)
         if instructions or on is not None:
             planned = tuple(_with_counts(row, wanted=on is None) for row in planned)

@@ -191,7 +191,7 @@ def was_timed(records: Sequence[Record]) -> bool:
     )
 
 
-def evidence_for(scenario: Scenario, groups: Groups, max_condition: float = inf) -> Evidence:
+def evidence_for(scenario: Scenario, groups: Groups, max_condition: float) -> Evidence:
     """Return the evidence for a scenario: records of inputs up to ``max_condition``."""
     own, of_any = groups.tried(scenario, max_condition), groups.tried(scenario, inf)
     tried, verified = {*of_any.distributions}, dict(own.distributions)
