@@ -222,15 +222,15 @@ def check(
         before = regression.baseline_of_history(history, head, _LAST_RUNS)
         name, notes = regression.history_name(history, _LAST_RUNS), history.notes
         advice = regression.FEW_RUNS
-    elif baseline is not None and (baseline.exists() or not accept):
-        if not baseline.exists():
-            names = f"{shlex.quote(str(run))} --baseline {shlex.quote(str(baseline))}"
-            raise Refusal(
-                f"{baseline}: no such file; make the baseline with `layernorm-bench check {names} "
-                "--record-baseline`"
-            )
+    elif baseline is not None and baseline.exists():
         before = _read_finished(baseline, "cannot be a baseline: continue it with --resume")
         name, advice = str(baseline), regression.RECORD_BASELINE
+    elif not accept:
+        names = f"{shlex.quote(str(run))} --baseline {shlex.quote(str(baseline))}"
+        raise Refusal(
+            f"{baseline}: no such file; make the baseline with `layernorm-bench check {names} "
+            "--record-baseline`"
+        )
     if accept:  # before cases are timed again for a minute
         regression.refuse_unacceptable(head, before)
     comparison = None

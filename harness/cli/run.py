@@ -209,9 +209,7 @@ def _print_failures(
         print_error(f"cases not started: {outcome.left:,}; continue with")
         click.echo(f"  {_command_to_continue(out)}", err=True)
     if not outcome.measured:
-        why = "this part of the sweep has no case"
-        if outcome.left:
-            why = "the time budget was spent"
+        why = "the time budget was spent" if outcome.left else "this part of the sweep has no case"
         print_error(f"nothing was measured: {'the reasons are above' if records else why}")
         code = ExitCode.NOT_MEASURED
     elif outcome.failed:
