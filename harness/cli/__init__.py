@@ -17,9 +17,17 @@ from harness.cli.verify import explain, verify
 __all__ = ["main"]
 
 
+# --help lists the commands in this order
+_COMMANDS = (
+    run, verify, explain, choose, report, list_, compare, history, check, ab, export,
+    import_results, merge,
+)  # fmt: skip
+
+
 @click.group(
     name="layernorm-bench",
     cls=CommandGroup,
+    commands=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="layernorm-bench")
@@ -29,12 +37,3 @@ def main() -> None:
     A first look: `layernorm-bench run --report`. Is my own function a LayerNorm?
     `layernorm-bench verify path/to/file.py:function`.
     """
-
-
-# --help lists the commands in this order
-_COMMANDS = (
-    run, verify, explain, choose, report, list_, compare, history, check, ab, export,
-    import_results, merge,
-)  # fmt: skip
-for _command in _COMMANDS:
-    main.add_command(_command)

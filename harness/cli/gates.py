@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("text", "markdown", "json")
 _LAST_RUNS = 10  # of a history. Trade-off: fewer have no interval, older ones another machine state
+_say = partial(click.echo, err=True)
 
 
 class InterruptedComparisonError(Refusal):
@@ -59,7 +60,7 @@ def refuse_input(out: Path, *inputs: Path) -> None:
             )
 
 
-def add_summary(path: Path, document: Document, rest: str = "") -> None:
+def add_summary(path: Path, document: Document, rest: str) -> None:
     """Write a job summary: append it if the file is GitHub's, else replace the file.
 
     GitHub's file collects the summaries of all commands of a step, and its limit is for their sum.
@@ -78,13 +79,12 @@ def add_summary(path: Path, document: Document, rest: str = "") -> None:
     separator = "\n" if used else ""  # a heading begins its line
     text = markdown(document, limit_bytes=LIMIT_BYTES - used - len(separator), rest=rest)
     if not text:
-        click.echo(f"{path}: has no room for a summary, with {used} bytes in it already", err=True)
-        return
-    if not _is_github_summary(path):
+        _say(f"{path}: has no room for a summary, with {used} bytes in it already")
+    elif _is_github_summary(path):
+        with refusing(path, "written"), path.open("ab") as file:
+            file.write((separator + text).encode())
+    else:
         write_whole(path, text)
-        return
-    with refusing(path, "written"), path.open("ab") as file:
-        file.write((separator + text).encode())
 
 
 def _is_github_summary(path: Path) -> bool:
@@ -222,19 +222,19 @@ def check(
         before = regression.baseline_of_history(history, head, _LAST_RUNS)
         name, notes = regression.history_name(history, _LAST_RUNS), history.notes
         advice = regression.FEW_RUNS
-    elif baseline is not None and (baseline.exists() or not accept):
-        if not baseline.exists():
-            names = f"{shlex.quote(str(run))} --baseline {shlex.quote(str(baseline))}"
-            raise Refusal(
-                f"{baseline}: no such file; make the baseline with `layernorm-bench check {names} "
-                "--record-baseline`"
-            )
+    elif baseline is not None and baseline.exists():
         before = _read_finished(baseline, "cannot be a baseline: continue it with --resume")
         name, advice = str(baseline), regression.RECORD_BASELINE
+    elif not accept:
+        names = f"{shlex.quote(str(run))} --baseline {shlex.quote(str(baseline))}"
+        raise Refusal(
+            f"{baseline}: no such file; make the baseline with `layernorm-bench check {names} "
+            "--record-baseline`"
+        )
+    if accept:  # before cases are timed again for a minute
+        regression.refuse_unacceptable(head, before)
     comparison = None
     if before is not None:
-        if accept:  # before cases are timed again for a minute
-            regression.refuse_unacceptable(head, before)
         comparison = regression.compare(
             before,
             head,
@@ -244,7 +244,6 @@ def check(
         )
         comparison = replace(comparison, notes=(*comparison.notes, *notes))
     if accept and baseline is not None:
-        regression.refuse_unacceptable(head, before)
         write(head, baseline)
         _say(f"accepted: {baseline} now holds the run")
     return comparison
@@ -288,10 +287,6 @@ def _record(head: Results, baseline: Path) -> None:
             "to exceed what differs between hours"
         )
     show([*map(Text, lines)])
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
 
 
 # --- ab ------------------------------------------------------------------------------------------

@@ -136,9 +136,8 @@ class _SweepNode(pytest.Module):
 
     def collect(self) -> Iterable[pytest.Item]:
         for plan in self._planned:
-            item = _CaseItem.from_parent(
-                self, name=plan.case.id, callobj=_test_of(self._runner, plan)
-            )
+            test = _test_of(self._runner, plan)
+            item = _CaseItem.from_parent(self, name=plan.case.id, callobj=test)
             item.add_marker(pytest.mark.filterwarnings(*_WARNINGS))
             yield item
 

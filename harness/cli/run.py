@@ -110,9 +110,8 @@ def run(
         from harness.report import document_of_run, run_as_plain
         from harness.run.session import Session, plan, run_session
 
-        sweep = choice.load()
         given = {name: value for name, value in of_sweep.items() if value}
-        sweep = sweep.model_copy(update=given)
+        sweep = choice.load().model_copy(update=given)
         planned = plan(sweep, fleet, shard)
         if instructions or on is not None:
             planned = tuple(_with_counts(row, wanted=on is None) for row in planned)
@@ -210,9 +209,7 @@ def _print_failures(
         print_error(f"cases not started: {outcome.left:,}; continue with")
         click.echo(f"  {_command_to_continue(out)}", err=True)
     if not outcome.measured:
-        why = "this part of the sweep has no case"
-        if outcome.left:
-            why = "the time budget was spent"
+        why = "the time budget was spent" if outcome.left else "this part of the sweep has no case"
         print_error(f"nothing was measured: {'the reasons are above' if records else why}")
         code = ExitCode.NOT_MEASURED
     elif outcome.failed:

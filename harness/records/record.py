@@ -13,6 +13,10 @@ from math import inf, isnan
 from harness.records.case import Case
 
 OUR_TIMER = "layernorm-bench"
+_OF_FINGERPRINT = (
+    "cpu", "cpu_count", "cpu_capability", "platform", "python", "packages", "compiler", "gpus",
+    "nvml",
+)  # fmt: skip
 
 
 # --- where it ran ---------------------------------------------------------------------------------
@@ -67,17 +71,7 @@ class Environment:
     @property
     def fingerprint(self) -> str:
         """Latencies are comparable only between equal fingerprints: same machine, same software."""
-        same = (
-            self.cpu,
-            self.cpu_count,
-            self.cpu_capability,
-            self.platform,
-            self.python,
-            self.packages,
-            self.compiler,
-            self.gpus,
-            self.nvml,
-        )
+        same = tuple(getattr(self, name) for name in _OF_FINGERPRINT)
         return sha256(repr(same).encode()).hexdigest()[:12]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from math import inf, isfinite
 from typing import TypeVar
@@ -41,11 +42,9 @@ def seconds_text(value: float) -> str:
     """Return a duration to three digits: "13.6 ms", "4.5 s", "2 min 5 s"."""
     if not isfinite(value):
         return f"{value:g} s"
-    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
-        if float(f"{value * factor:.3g}") < 1000:
+    for factor, unit, end in ((1e9, "ns", 1e3), (1e6, "µs", 1e3), (1e3, "ms", 1e3), (1, "s", 100)):
+        if float(f"{value * factor:.3g}") < end:
             return f"{value * factor:.3g} {unit}"
-    if float(f"{value:.3g}") < 100:
-        return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes:,} min {rest} s"
 
@@ -92,12 +91,8 @@ def suggest(name: str, known: Sequence[str]) -> str:
 
 def as_speed(time_ratio: Estimate) -> Estimate:
     """Return the speed that belongs to a time over the reference's time, with its interval."""
-    return Estimate(
-        value=_inverse(time_ratio.value),
-        low=_inverse(time_ratio.high),
-        high=_inverse(time_ratio.low),
-        confidence=time_ratio.confidence,
-    )
+    value, low, high = map(_inverse, (time_ratio.value, time_ratio.high, time_ratio.low))
+    return replace(time_ratio, value=value, low=low, high=high)
 
 
 def speed_text(speed: float, decimals: int = 2) -> str:

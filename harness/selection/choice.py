@@ -143,26 +143,20 @@ def choose(
             "`--measure errors,latency,memory`"
         )
     used = {scenario.environment for scenario in timed}
+    known = {name: found for result in results for name, found in result.environments.items()}
+    unmeasured = (
+        f"no case of {axis} {text} was measured{suggest(text, axes[axis])}"
+        for axis, values in wanted.items()
+        for text in map(AXES[axis].text, values)
+        if text not in axes[axis]
+    )
     return Choices(
         choices=tuple(choose_for_scenario(one, groups, requirements) for one in timed),
         untimed=tuple(scenario for scenario in scenarios if scenario not in timed),
-        environments={
-            name: environment
-            for result in results
-            for name, environment in result.environments.items()
-            if name in used
-        },
+        environments={name: found for name, found in known.items() if name in used},
         runs=tuple(dict.fromkeys(run for result in results for run in result.runs)),
         requirements=requirements,
-        notes=(
-            *(
-                f"no case of {axis} {text} was measured{suggest(text, axes[axis])}"
-                for axis, values in wanted.items()
-                for text in map(AXES[axis].text, values)
-                if text not in axes[axis]
-            ),
-            *_notes(results, own),
-        ),
+        notes=(*unmeasured, *_notes(results, own)),
     )
 
 
@@ -274,25 +268,24 @@ def combined(
         join: makes one cost of those in the scenarios.
         is_partial: whether it has a cost if it was not timed in all of them.
     """
-    parts = [
-        (choice.candidate(name), factor) for choice, factor in zip(choices, costs, strict=True)
-    ]
+    parts = [choice.candidate(name) for choice in choices]
+    known = [part for part in parts if part]
     timed = [
         (scaled(part.cost, factor), scaled(part.widened_cost, factor))
-        for part, factor in parts
+        for part, factor in zip(parts, costs, strict=True)
         if part and part.cost and part.widened_cost
     ]
     has_cost = bool(timed) and (is_partial or len(timed) == len(parts))
-    peaks = [part.peak_bytes for part, _ in parts if part and part.peak_bytes is not None]
-    reasons = [part.disqualification if part else _untimed() for part, _ in parts]
+    peaks = [part.peak_bytes for part in known if part.peak_bytes is not None]
+    reasons = [part.disqualification if part else _untimed() for part in parts]
     return Candidate(
         implementation=name[0],
         mode=name[1],
         cost=join([cost for cost, _ in timed]) if has_cost else None,
         widened_cost=join([widened_cost for _, widened_cost in timed]) if has_cost else None,
         disqualification=_worst(reasons),
-        evidence=_distinct(record for part, _ in parts if part for record in part.evidence),
-        timed=tuple(record for part, _ in parts if part for record in part.timed),
+        evidence=_distinct(record for part in known for record in part.evidence),
+        timed=tuple(record for part in known for record in part.timed),
         peak_bytes=max(peaks) if len(peaks) == len(parts) else None,
     )
 
@@ -366,23 +359,19 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
     candidates = [
         combined(name, choices, factors, geometric_mean, is_partial=True) for name in names
     ]
-    evidence = {one.name: list(one.evidence) for one in candidates}
-    for record in elsewhere:
-        if candidate_name(record) in evidence:
-            evidence[candidate_name(record)].append(record)
+    more = grouped((candidate_name(record), record) for record in elsewhere)
+    evidence = {one.name: (*one.evidence, *more.get(one.name, ())) for one in candidates}
     attainable = attainable_by(chain.from_iterable(evidence.values()), Accuracy.RIGHT)
     for index, one in enumerate(candidates if elsewhere else ()):
         reason = disqualification_of(evidence[one.name], attainable, Requirements())
         candidates[index] = replace(one, disqualification=_worst([reason, one.disqualification]))
     ranking = rank(candidates)
-    best = ranking.best
     fastest_in = 0
-    for choice in choices if best else ():
-        rivals = filter(None, (choice.candidate(one.name) for one in ranking.eligible))
-        own = choice.candidate(best.name) if best else None
-        ends = [one.widened_cost.high for one in rivals if one.widened_cost]
-        if own and own.widened_cost and all(own.widened_cost.low <= end for end in ends):
-            fastest_in += 1
+    if ranking.best:
+        for choice in choices:  # in each, those eligible for all of them have a finite cost
+            costs = {one.name: one.widened_cost for one in choice.candidates if one.widened_cost}
+            ends = [costs[one.name].high for one in ranking.eligible]
+            fastest_in += costs[ranking.best.name].low <= min(ends)
     return OverallChoice(ranking=ranking, fastest_in=fastest_in)
 
 

@@ -137,8 +137,11 @@ class Groups(dict[Scenario, list[Record]]):
     def __init__(self, records: Iterable[Record]) -> None:
         super().__init__()
         self._tried: dict[tuple[Scenario, float], _Tried] = {}
+        usual = {axis: getattr(_USUAL, axis) for axis in (*_OF_CANDIDATE, *_OF_INPUTS)}
         for record in records:
-            self.setdefault(_scenario_of(record), []).append(record)
+            case = replace(record.case, **usual)
+            scenario = Scenario(case=case, environment=record.environment)
+            self.setdefault(scenario, []).append(record)
 
     def tried(self, scenario: Scenario, max_condition: float) -> _Tried:
         """Return what was tried; kept, because a run has tens of thousands of records."""
@@ -188,7 +191,7 @@ def was_timed(records: Sequence[Record]) -> bool:
     )
 
 
-def evidence_for(scenario: Scenario, groups: Groups, max_condition: float = inf) -> Evidence:
+def evidence_for(scenario: Scenario, groups: Groups, max_condition: float) -> Evidence:
     """Return the evidence for a scenario: records of inputs up to ``max_condition``."""
     own, of_any = groups.tried(scenario, max_condition), groups.tried(scenario, inf)
     tried, verified = {*of_any.distributions}, dict(own.distributions)
@@ -213,11 +216,6 @@ def evidence_for(scenario: Scenario, groups: Groups, max_condition: float = inf)
 def candidate_name(record: Record) -> CandidateName:
     """Return the name of the candidate that was measured."""
     return record.case.implementation, record.case.mode
-
-
-def _scenario_of(record: Record) -> Scenario:
-    usual = {axis: getattr(_USUAL, axis) for axis in (*_OF_CANDIDATE, *_OF_INPUTS)}
-    return Scenario(case=replace(record.case, **usual), environment=record.environment)
 
 
 def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
@@ -329,9 +327,7 @@ def disqualification_of(
             return attainable.get(point_of(record.case), False)
         return record.status.is_measured or not measured or point_of(record.case) in attainable
 
-    of_status: dict[str, list[Record]] = {
-        **grouped((record.status, record) for record in own if counts(record))
-    }
+    of_status = grouped((str(record.status), record) for record in own if counts(record))
     for kind in DisqualificationKind:
         if (records := of_status.get(kind)) and kind.value not in accepted:
             return Disqualification(kind=kind, records=tuple(records))

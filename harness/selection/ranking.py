@@ -18,11 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from math import exp, inf, log
 from statistics import median
 
-from harness.records import OUR_TIMER, Estimate, Mode, Record
+from harness.records import OUR_TIMER, Estimate, Latency, Mode, Record
 from harness.records.text import as_speed
 from harness.selection.evidence import (
     Accuracy,
@@ -179,9 +178,8 @@ def is_close(candidate: Candidate, other: Candidate) -> bool:
 
     The interval is the measured one: differences between processes affect both alike.
     """
-    if candidate.cost is None or other.cost is None:
-        return False
-    return candidate.cost.high <= CLOSE_RATIO * other.cost.value
+    ours, theirs = candidate.cost, other.cost
+    return bool(ours and theirs and ours.high <= CLOSE_RATIO * theirs.value)
 
 
 def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
@@ -316,7 +314,18 @@ def times_of(records: Sequence[Record]) -> Times:
         for record in records
         if record.latency is not None and not has_valid_time(record)
     }
-    return _at_least_launches(_times_on_device(compared, invalid))
+    latencies = {name: one.latency for name, one in compared.items() if one.latency}
+    costs, native_s, reference_s = _times_on_device(latencies)
+    # no eager call costs less than the host takes to issue it
+    launches = {name: latency.launch_s for name, latency in latencies.items()}
+    costs = {name: _at_least(cost, launches[name]) for name, cost in costs.items()}
+    if native_s is not None:
+        slowed = _at_least(native_s, launches.get(NATIVE))
+        reference_s = slowed.value if reference_s == native_s.value else reference_s
+        native_s = slowed
+    return Times(
+        records=compared, costs=costs, invalid=invalid, reference_s=reference_s, native_s=native_s
+    )
 
 
 def _kind_of_time(record: Record) -> tuple[object, ...]:
@@ -327,39 +336,25 @@ def _kind_of_time(record: Record) -> tuple[object, ...]:
     return (*inputs, latency.timer, latency.clock, latency.cache, latency.allocation)
 
 
-def _at_least_launches(times: Times) -> Times:
-    """Return times in which no eager call costs less than the host takes to issue it."""
-    launches = {name: one.latency.launch_s for name, one in times.records.items() if one.latency}
-    costs = {name: _at_least(cost, launches.get(name)) for name, cost in times.costs.items()}
-    native_s, reference_s = times.native_s, times.reference_s
-    if native_s is not None:
-        slowed = _at_least(native_s, launches.get(NATIVE))
-        reference_s = slowed.value if reference_s == native_s.value else reference_s
-        native_s = slowed
-    return replace(times, costs=costs, reference_s=reference_s, native_s=native_s)
-
-
 def _at_least(cost: Estimate, launch_s: float | None) -> Estimate:
     """Return a cost that is not below the seconds of a launch, if these are known."""
     return _of_ends(lambda ends: max(ends[0], launch_s or 0.0), cost)
 
 
 def _times_on_device(
-    records: dict[CandidateName, Record], invalid: dict[CandidateName, Record]
-) -> Times:
-    """Return seconds on one scale, without what the host takes.
+    latencies: dict[CandidateName, Latency],
+) -> tuple[dict[CandidateName, Estimate], Estimate | None, float | None]:
+    """Return seconds of the candidates, native and the reference, without what the host takes.
 
     The scale is ratios times the reference's seconds, where all have a ratio to one reference.
     """
-    times = partial(Times, records=records, invalid=invalid)
-    latencies = {name: one.latency for name, one in records.items() if one.latency is not None}
     ratios = {name: one.reference_ratio for name, one in latencies.items() if one.reference_ratio}
     if NATIVE in latencies:
         ratios.setdefault(NATIVE, _ITSELF)
     references = {latency.reference or REFERENCE_NAME for latency in latencies.values()}
     if len(references) != 1 or len(ratios) < len(latencies):
         costs = {name: latency.per_call_s for name, latency in latencies.items()}
-        return times(costs=costs, reference_s=None, native_s=costs.get(NATIVE))
+        return costs, costs.get(NATIVE), None
     # the seconds of the reference: as timed, or as the ratios of the others imply
     implied = {name: one.per_call_s.value / ratios[name].value for name, one in latencies.items()}
     reference_s = implied.get(NATIVE, median(implied.values()))
@@ -367,4 +362,4 @@ def _times_on_device(
     native_s = costs.get(NATIVE)
     if references == {REFERENCE_NAME}:  # the interval of a ratio to native includes that of native
         native_s = scaled(_ITSELF, reference_s)
-    return times(costs=costs, reference_s=reference_s, native_s=native_s)
+    return costs, native_s, reference_s

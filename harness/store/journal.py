@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,17 +38,14 @@ class Journal:
             StoreError: the file or its folder cannot be written, or another run writes it.
         """
         self.path = path
-        with refusing(path, "written"):
+        with refusing(path, "written"), ExitStack() as undone:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
-            try:
-                is_locked = lock(self._file, path)
-            except StoreError:
-                self._file.close()
-                raise
+            self._file = undone.enter_context(path.open("ab"))
+            is_locked = lock(self._file, path)
             with path.open("rb+") as file:  # a torn line is cut: the next one starts on its own
                 file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
             self._file.seek(0, os.SEEK_END)
+            undone.pop_all()
         self.note = (
             None
             if is_locked
@@ -95,17 +92,13 @@ def read_journal(path: Path) -> Results:
     Raises:
         StoreError: the file cannot be read, or a line other than the last is damaged.
     """
-    runs: list[Run] = []
-    environments: dict[str, Environment] = {}
-    records: dict[tuple[str, str], Record] = {}
-    for _, entry in located_entries(path):
-        if isinstance(entry, Run):
-            runs.append(entry)
-        elif isinstance(entry, Environment):
-            environments[entry.fingerprint] = entry
-        else:
-            records[entry.case.id, entry.environment] = entry
-    return Results(records=tuple(records.values()), runs=tuple(runs), environments=environments)
+    entries = [entry for _, entry in located_entries(path)]
+    records = {(one.case.id, one.environment): one for one in entries if isinstance(one, Record)}
+    return Results(
+        records=tuple(records.values()),
+        runs=tuple(one for one in entries if isinstance(one, Run)),
+        environments={one.fingerprint: one for one in entries if isinstance(one, Environment)},
+    )
 
 
 def located_entries(path: Path) -> Iterator[tuple[int, Entry]]:
@@ -156,23 +149,17 @@ def lock(file: BinaryIO, path: Path) -> bool:
         StoreError: another process holds the lock, or ``path`` has been removed or replaced.
     """
     works = fcntl is not None
+    in_use = StoreError(
+        f"{path}: another run is writing it; wait for its end, or choose another --out"
+    )
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise _in_use(path) from None
+    except BlockingIOError:
+        raise in_use from None
+    except OSError:
         works = False  # the file system does not support locks
-    try:
-        is_same = os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:  # removed by a process that has just ended
-        is_same = False
-    if not is_same:
-        raise _in_use(path)
-    return works
-
-
-def _in_use(path: Path) -> StoreError:
-    return StoreError(
-        f"{path}: another run is writing it; wait for its end, or choose another --out"
-    )
+    with suppress(FileNotFoundError):  # removed by a process that has just ended
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return works
+    raise in_use

@@ -49,11 +49,6 @@ class _Source:
     contents: dict[bytes, bytes]
     """Checksum of each record, by the checksum of its case and environment."""
 
-    @property
-    def planned(self) -> int:
-        """Cases that its run had planned; each invocation that resumes it plans all again."""
-        return max((run.planned for run in self.runs), default=0)
-
 
 def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
     """Write the records of several files to one results file, in the order of the files.
@@ -95,7 +90,8 @@ def merge(paths: Sequence[Path], run: Run, out: Path) -> Merged:
     with writing(out, [*runs, run], environments) as new:
         written: set[bytes] = set()
         for source in sources:
-            for record in _records(source.path):
+            entries = _entries(source.path)
+            for record in (entry for entry in entries if isinstance(entry, Record)):
                 key = _key(record)
                 # of a journal, the last record of a case counts; a running shard may add others
                 if key not in written and source.contents.get(key) == _checksum(repr(record)):
@@ -135,10 +131,6 @@ def _entries(path: Path) -> Iterator[Entry]:
     return chain(header.runs, header.environments.values(), records_of(path))
 
 
-def _records(path: Path) -> Iterator[Record]:
-    return (entry for entry in _entries(path) if isinstance(entry, Record))
-
-
 def _key(record: Record) -> bytes:
     return _checksum(f"{record.environment}/{record.case.id}")
 
@@ -169,13 +161,12 @@ def _revision(environment: Environment) -> str:
 
 def _refuse_conflicts(sources: Sequence[_Source]) -> None:
     """Refuse different records of a case in one environment."""
-    first: dict[bytes, Path] = {}
-    of_path = {source.path: source for source in sources}
+    first: dict[bytes, _Source] = {}
     conflicts = Counter[tuple[Path, Path]]()
     for source in sources:
         for key, content in source.contents.items():
-            path = first.setdefault(key, source.path)
-            conflicts[path, source.path] += of_path[path].contents[key] != content
+            before = first.setdefault(key, source)
+            conflicts[before.path, source.path] += before.contents[key] != content
     listed = [
         f"{count(number, 'case')} in {one} and {other}"
         for (one, other), number in conflicts.items()
@@ -206,7 +197,9 @@ def _planned(sources: Sequence[_Source]) -> int:
     """Return how many cases were planned; files that share a run, such as copies, count once."""
     groups: list[tuple[set[tuple[str | None, ...]], set[bytes], int]] = []
     for source in sources:
-        runs, held, planned = {*map(_identity, source.runs)}, {*source.contents}, source.planned
+        runs, held = {*map(_identity, source.runs)}, {*source.contents}
+        # each invocation that resumes a run plans all of its cases again
+        planned = max((run.planned for run in source.runs), default=0)
         for group in [group for group in groups if group[0] & runs]:
             groups.remove(group)
             runs, held, planned = runs | group[0], held | group[1], max(planned, group[2])

@@ -29,7 +29,7 @@ from harness.store.schema import (
     DIGEST_KEY,
     ENVIRONMENTS_KEY,
     RUNS_KEY,
-    SAMPLE_FIELDS,
+    SAMPLED,
     SCHEMA_VERSION,
     VERSION_KEY,
     Results,
@@ -114,8 +114,8 @@ def records_of(path: Path, *, samples: bool = True) -> Iterator[Record]:
 def _columns_without_samples(schema: pa.Schema) -> list[str]:
     names: list[str] = []
     for column in schema:
-        if held := SAMPLE_FIELDS.get(column.name):
-            names += [f"{column.name}.{part.name}" for part in column.type if part.name != held]
+        if column.name in SAMPLED:
+            names += [f"{column.name}.{part.name}" for part in column.type if part.name != "arms"]
         else:
             names.append(column.name)
     return names
@@ -143,15 +143,15 @@ def _checked_metadata(path: Path, file: pq.ParquetFile) -> dict[bytes, bytes]:
     """Return the metadata of a results file, refusing other tables and schemas."""
     metadata: dict[bytes, bytes] = file.metadata.metadata or {}
     found = metadata.get(VERSION_KEY)
-    if found == str(SCHEMA_VERSION).encode():
-        return metadata
-    if found is not None:
-        version = found.decode(errors="replace")
+    if found is None:
+        raise StoreError(f"{path}: not the records of a run; read it with `pandas.read_parquet`")
+    version = found.decode(errors="replace")
+    if version != str(SCHEMA_VERSION):
         raise StoreError(
             f"{path}: has schema version {version}, this layernorm-bench reads {SCHEMA_VERSION} "
             "alone; measure it again, or read it with the version that made it"
         )
-    raise StoreError(f"{path}: not the records of a run; read it with `pandas.read_parquet`")
+    return metadata
 
 
 # --- many files ----------------------------------------------------------------------------------
@@ -264,9 +264,8 @@ class _Digest:
     """
 
     def __init__(self, metadata: dict[bytes, bytes]) -> None:
-        self._sum = sha256()
-        for key in (VERSION_KEY, RUNS_KEY, ENVIRONMENTS_KEY):
-            self._sum.update(metadata.get(key, b""))
+        keys = (VERSION_KEY, RUNS_KEY, ENVIRONMENTS_KEY)
+        self._sum = sha256(b"".join(metadata.get(key, b"") for key in keys))
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
@@ -278,8 +277,7 @@ class _Digest:
 
 def _bare(row: dict[str, Any], samples: object) -> dict[str, Any]:
     """Return a row with ``samples`` in place of its raw samples."""
-    held = {struct: name for struct, name in SAMPLE_FIELDS.items() if row.get(struct)}
-    return row | {struct: {**row[struct], name: samples} for struct, name in held.items()}
+    return row | {name: row[name] | {"arms": samples} for name in SAMPLED if row.get(name)}
 
 
 class ResultsWriter:
@@ -329,9 +327,7 @@ class ResultsWriter:
 
 @contextmanager
 def writing(
-    path: Path,
-    runs: Sequence[Run] = (),
-    environments: dict[str, Environment] | None = None,
+    path: Path, runs: Sequence[Run], environments: dict[str, Environment]
 ) -> Iterator[ResultsWriter]:
     """Write a results file in one step: no reader ever sees a partial file.
 
@@ -349,7 +345,7 @@ def writing(
     metadata = {
         VERSION_KEY: str(SCHEMA_VERSION),
         RUNS_KEY: json.dumps(to_plain(tuple(runs))),
-        ENVIRONMENTS_KEY: json.dumps(to_plain(environments or {})),
+        ENVIRONMENTS_KEY: json.dumps(to_plain(environments)),
     }
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + ".partial")

@@ -36,8 +36,8 @@ RUNS_KEY = b"layernorm_bench_runs"
 ENVIRONMENTS_KEY = b"layernorm_bench_environments"
 DIGEST_KEY = b"layernorm_bench_sha256"
 
-SAMPLE_FIELDS = {"latency": "arms", "cold": "arms"}
-"""Where the raw samples are. They are most of a file's bytes, and few readers need them."""
+SAMPLED = ("latency", "cold")
+"""Columns whose part "arms" has raw samples: most of a file's bytes, which few readers need."""
 
 _PLAIN = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _UNITS = {
@@ -140,16 +140,15 @@ def prepare() -> None:
 
 def _arrow_fields(owner: Any) -> list[pa.Field]:
     descriptions = _descriptions(owner.__module__)[owner.__qualname__]
-    hints = get_type_hints(owner)
     made = []
-    for field in fields(owner):
-        options = [part for part in get_args(hints[field.name]) if part is not NoneType]
-        is_optional = NoneType in get_args(hints[field.name])
-        metadata = {"description": descriptions.get(field.name, "")}
-        if unit := next((_UNITS[end] for end in _UNITS if field.name.endswith(end)), None):
+    for name, hint in get_type_hints(owner).items():
+        options = get_args(hint)
+        is_optional = NoneType in options
+        metadata = {"description": descriptions.get(name, "")}
+        if unit := next((_UNITS[end] for end in _UNITS if name.endswith(end)), None):
             metadata["unit"] = unit
-        kind = _arrow_type(options[0] if is_optional else hints[field.name])
-        made.append(pa.field(field.name, kind, nullable=is_optional, metadata=metadata))
+        kind = _arrow_type(options[0] if is_optional else hint)
+        made.append(pa.field(name, kind, nullable=is_optional, metadata=metadata))
     return made
 
 
