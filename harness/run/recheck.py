@@ -194,8 +194,7 @@ def _outputs_of(result: object, case: Case, placed: Inputs) -> Outputs:
     if case.direction is Direction.FORWARD:
         return Outputs(y=checked("y", result, placed.x))
     assert isinstance(result, tuple)  # the type that autograd.grad returns
-    given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
-    leaves = [name for name in given if name in case.differentiated]
+    leaves = [name for name in case.differentiated if getattr(placed, name) is not None]
     gradients = {
         f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
         for name, gradient in zip(leaves, result, strict=True)
