@@ -117,7 +117,7 @@ class CaseRunner:
         measurements: Collection[Measurement],
         budget: Budget,
         find: Callable[[str], Implementation] = implementations.find,
-        time: Callable[..., Sampled] | None = None,
+        time: Callable[..., Sampled] = time_case,
     ) -> Record:
         """Run ``case`` to its record; errors are always measured, the rest only if asked for.
 
@@ -129,7 +129,7 @@ class CaseRunner:
             measurements: what to measure.
             budget: of each timing.
             find: returns the implementation.
-            time: times it instead of :func:`harness.run.timing.time_case`, with its arguments.
+            time: times it, with the arguments of :func:`harness.run.timing.time_case`.
         """
         run = _CaseRun(case, self)
         try:
@@ -138,7 +138,7 @@ class CaseRunner:
                 asked = measurements if run.judged.outputs else ()
                 for timing in (Measurement.LATENCY, Measurement.COLD):
                     if timing in asked:
-                        run.time(budget, timing, time or time_case)
+                        run.time(budget, timing, time)
                 if Measurement.MEMORY in asked:
                     run.count_memory()
         except FAILURES as error:
