@@ -322,18 +322,11 @@ def is_of_lost_device(error: Exception) -> bool:
 def _as_implementation_error(error: Exception) -> ImplementationError:
     """Turn an exception into the status of its case and a one-line reason."""
     message = first_line(error)
-    if isinstance(error, UnsupportedError) or _is_of_another_revision(error):
+    name = UnsupportedError.__name__  # also that of another revision of the package
+    kinds = [kind for kind in type(error).__mro__ if kind.__name__ == name]
+    if any("implementations" in kind.__module__.split(".") for kind in kinds):
         return ImplementationError(Status.UNSUPPORTED, message)
     out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
     if out_of_memory or "can't allocate memory" in message:
         return ImplementationError(Status.OUT_OF_MEMORY, message or "out of memory")
     return ImplementationError(Status.ERROR, f"{type(error).__name__}: {message}")
-
-
-def _is_of_another_revision(error: Exception) -> bool:
-    """Whether this is the UnsupportedError of another revision of the package."""
-    return any(
-        kind.__name__ == UnsupportedError.__name__
-        and "implementations" in kind.__module__.split(".")
-        for kind in type(error).__mro__
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from random import Random
 from time import perf_counter
 
@@ -116,7 +117,7 @@ class CaseRunner:
         measurements: Collection[Measurement],
         budget: Budget,
         find: Callable[[str], Implementation] = implementations.find,
-        time: Callable[..., Sampled] | None = None,
+        time: Callable[..., Sampled] = time_case,
     ) -> Record:
         """Run ``case`` to its record; errors are always measured, the rest only if asked for.
 
@@ -128,19 +129,18 @@ class CaseRunner:
             measurements: what to measure.
             budget: of each timing.
             find: returns the implementation.
-            time: times it instead of :func:`harness.run.timing.time_case`, with its arguments.
+            time: times it, with the arguments of :func:`harness.run.timing.time_case`.
         """
         run = _CaseRun(case, self)
         try:
             with settings_restored(), grad_mode(case):
                 run.verify(run.trusted.imported(case.implementation, find))
-                for measurement in Measurement if run.judged.outputs else ():
-                    if measurement not in measurements:
-                        continue
-                    if measurement in {Measurement.LATENCY, Measurement.COLD}:
-                        run.time(budget, measurement, time or time_case)
-                    elif measurement is Measurement.MEMORY:
-                        run.count_memory()
+                asked = measurements if run.judged.outputs else ()
+                for timing in (Measurement.LATENCY, Measurement.COLD):
+                    if timing in asked:
+                        run.time(budget, timing, time)
+                if Measurement.MEMORY in asked:
+                    run.count_memory()
         except FAILURES as error:
             status, reason = failure_of(error)
             run.record = replace(run.record, status=status, reason=reason)
@@ -235,7 +235,8 @@ class _CaseRun:
         cache = Cache.WARM
         if measurement is Measurement.COLD:
             cache = Cache.ROTATE if case.device == "cpu" else Cache.FLUSHED
-        draws = Draws(case, self.judged.outputs, self.inputs, self._wrong_in_timing)
+        wrong_in_timing = partial(self._wrong, "right before the timing, wrong in it", case)
+        draws = Draws(case, self.judged.outputs, self.inputs, wrong_in_timing)
         sampled = time(
             self.judged,
             self.inputs,
@@ -263,17 +264,16 @@ class _CaseRun:
 
         If torch does not see all of the memory, the record gets a warning with the reason instead.
         """
-        if self._implementation.outside_torch:
-            why: str | None = f"{self._implementation.name} takes memory that torch does not see"
-        else:
-            with self._spent:
-                why = self._count_memory()
+        with self._spent:
+            why = self._count_memory()
         if why is not None:
             self._warn(MeasurementWarning(kind=WarningKind.MEMORY_NOT_COUNTED, advice=why))
 
     def _count_memory(self) -> str | None:
         """Add the memory and the operators of a call; or return why they cannot be counted."""
         case, inputs, function = self.record.case, self.inputs, self.judged.called
+        if self._implementation.outside_torch:
+            return f"{self._implementation.name} takes memory that torch does not see"
         if why := uncountable(case.device):
             return why
         # copies: the function may write to its inputs
@@ -348,9 +348,8 @@ class _CaseRun:
         fresh = replace(case, seed=case.seed + 1)
         inputs, _ = self._runner.exact(fresh)
         in_timer, alone = run_again(timed, inputs)
-        judged = self._judge(fresh, alone, inputs)
-        if judged.status is Status.WRONG:
-            return f"right before the timing, wrong after it: {judged.reason}"
+        if wrong := self._wrong("right before the timing, wrong after it", fresh, alone, inputs):
+            return wrong
         # a timed backward returns no y, and alone its graph is of the first x
         y = {Direction.BACKWARD: first.y, Direction.FORWARD_BACKWARD: alone.y}.get(case.direction)
         if case.direction is Direction.BACKWARD:
@@ -358,24 +357,19 @@ class _CaseRun:
         for outputs in in_timer:
             if y is not None:
                 outputs = replace(outputs, y=y)
-            judged = self._judge(fresh, outputs, inputs)
-            if judged.status is Status.WRONG:
-                return f"right in a call by itself, wrong in a timed call: {judged.reason}"
+            when = "right in a call by itself, wrong in a timed call"
+            if wrong := self._wrong(when, fresh, outputs, inputs):
+                return wrong
         return None
 
-    def _wrong_in_timing(self, outputs: Outputs, inputs: Inputs) -> str | None:
-        judged = self._judge(self.record.case, outputs, inputs)
-        is_wrong = judged.status is Status.WRONG
-        return f"right before the timing, wrong in it: {judged.reason}" if is_wrong else None
-
-    def _judge(self, case: Case, outputs: Outputs, inputs: Inputs) -> Judged:
-        """Judge outputs of inputs that may be others than those of the case."""
+    def _wrong(self, when: str, case: Case, outputs: Outputs, inputs: Inputs) -> str | None:
+        """Return when and how outputs are wrong, of inputs that may be others than the case's."""
         own, exact = self._runner.exact(case)
         exact = exact if inputs is own else Reference(inputs, case)
         bound = error_bound_of(self._implementation, case)
         judged = judge(outputs, case, bound, inputs, exact)
         self._oracle_s += judged.oracle_s
-        return judged
+        return f"{when}: {judged.reason}" if judged.status is Status.WRONG else None
 
 
 def _not_held_bytes(case: Case, inputs: Inputs) -> int:

@@ -8,10 +8,10 @@ a log file, never to the results on standard output.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +21,7 @@ from math import fsum
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,14 +100,16 @@ class Job:
     """For the function."""
 
 
-def why_unresolved(
-    runner: CaseRunner, options: tuple[str, tuple[tuple[str, object], ...]]
-) -> str | None:
+_Init = tuple[tuple[str, object], ...]
+"""Arguments of a constructor, by name."""
+
+
+def why_unresolved(runner: CaseRunner, options: tuple[str, _Init]) -> str | None:
     """Return why an implementation cannot be found; None if it can.
 
     Args:
         runner: of this worker.
-        options: name of the implementation, and arguments of its constructor by name.
+        options: name of the implementation, and arguments of its constructor.
     """
     import implementations
     from harness.run.integrity import TamperingError
@@ -114,11 +117,10 @@ def why_unresolved(
     target, init = options
     try:
         call_options = implementations.CallOptions(init=dict(init))
-        runner.trusted.imported(target, partial(implementations.find, options=call_options))
+        with suppress(TamperingError):  # it is found; each of its cases will say so
+            runner.trusted.imported(target, partial(implementations.find, options=call_options))
     except implementations.TargetError as error:
         return str(error)
-    except TamperingError:  # it is found; each of its cases will say so
-        pass
     return None
 
 
@@ -313,10 +315,8 @@ class Fleet:
     """What happened to machines that cannot be used any more: this one is never lost."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="layernorm-bench-", ignore_cleanup_errors=True
-        )
-        self._logs = 0
+        self._folder = TemporaryDirectory(prefix="layernorm-bench-", ignore_cleanup_errors=True)
+        self._logs = itertools.count(1)
         self._workers: list[WorkerProcess] = []
 
     def __enter__(self) -> Fleet:
@@ -341,14 +341,14 @@ class Fleet:
     def unresolved(
         self,
         targets: Iterable[str],
-        init: tuple[tuple[str, object], ...] = (),
+        init: _Init = (),
         why: Callable[[CaseRunner, tuple[str, Any]], str | None] = why_unresolved,
     ) -> tuple[str, ...]:
         """Return why targets cannot be found: a message for each of those that cannot.
 
         Args:
             targets: names, ``module:name`` or ``file.py:name``.
-            init: arguments of their constructors, by name.
+            init: arguments of their constructors.
             why: what the worker runs; what its module imports is imported before any target.
         """
         messages = []
@@ -486,8 +486,7 @@ class Fleet:
         return [*own, *(self._start(device) for _ in range(processes - len(own)))]
 
     def _start(self, device: str | None, index: int | None = None) -> WorkerProcess:
-        self._logs += 1
-        log = Path(self._folder.name) / f"worker{self._logs}.log"
+        log = Path(self._folder.name) / f"worker{next(self._logs)}.log"
         with refusing(log, "written"):
             log.touch()
         worker = WorkerProcess(log, device)

@@ -18,13 +18,11 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -35,7 +33,7 @@ import torch
 import implementations
 from harness.records.text import count
 from harness.run.call import ContractViolationError
-from harness.run.state import WATCHED, settings_restored
+from harness.run.state import WATCHED, process_state, settings_restored
 from implementations import torch_private
 
 # --- what measures and judges -----------------------------------------------------------------
@@ -62,14 +60,7 @@ _JUDGING = ("harness.numerics", "harness.run.attempt", "harness.run.call")
 _JUDGING_OF_OTHERS = ("torch", "torch.nn.functional", "builtins", "math")
 # names that libraries set or replace, and that neither time nor judge a target; __getattr__ gives
 # only names that a module has not, and a name that was deleted is a change
-_REPLACED_BY_LIBRARIES = frozenset({
-    "excepthook",
-    "unraisablehook",
-    "displayhook",
-    "save",
-    "load",
-    "__getattr__",
-})
+_SET_BY_LIBRARIES = {"excepthook", "unraisablehook", "displayhook", "save", "load", "__getattr__"}
 # operators of inputs, and those that torch calls for what the modules above name
 _OTHER_OPERATORS = {
     *("_local_scalar_dense", "_to_copy", "add", "bitwise_and", "bitwise_not", "bitwise_or"),
@@ -96,60 +87,49 @@ class TamperingError(ContractViolationError):
     """The target changed something that measures or judges targets; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Namespace:
     """The names of a module or class with their values, when it was read."""
 
-    owner: ModuleType | type
-    name: str
-    now: Mapping[str, object]
-    """Its names with their present values."""
-    keys: tuple[str, ...]
-    values: tuple[object, ...]
-    get: Callable[[Any], tuple[object, ...]]
-    is_whole: bool
-    """Whether all names were read."""
-
-    @classmethod
-    def of(cls, owner: ModuleType | type, used: Collection[str] | None = None) -> _Namespace:
+    def __init__(self, owner: ModuleType | type, used: Collection[str] | None = None) -> None:
         """Read all names of a class or an own module, or the functions and classes of another.
 
         Of these, ``used`` are read if it is given.
         """
         now, keys, name = vars(owner), [*vars(owner)], owner.__name__
-        is_whole = isinstance(owner, type) or _is_own(name)
+        self._is_whole = isinstance(owner, type) or _is_own(name)
         if isinstance(owner, type):
             name = f"{owner.__module__}.{owner.__qualname__}"
-        elif not is_whole:
-            keys = [key for key in keys if callable(now[key]) and key not in _REPLACED_BY_LIBRARIES]
+        elif not self._is_whole:
+            keys = [key for key in keys if callable(now[key]) and key not in _SET_BY_LIBRARIES]
             keys = [*(key for key in keys if used is None or key in used), "__name__", "__spec__"]
-        get = itemgetter(*keys)  # returns a tuple for two keys or more
-        return cls(owner, name, now, (*keys,), get(now), get, is_whole)
+        self._get = itemgetter(*keys)  # returns a tuple for two keys or more
+        self._owner, self._now = owner, now
+        self.name, self.keys, self.values = name, keys, self._get(now)
 
     def is_same(self) -> bool:
         """Whether nothing was changed."""
-        if self.is_whole and len(self.now) != len(self.keys):
+        if self._is_whole and len(self._now) != len(self.keys):
             return False
         try:  # by identity, since an object may say that it equals everything
-            return all(map(is_, self.get(self.now), self.values))
+            return all(map(is_, self._get(self._now), self.values))
         except KeyError:  # a name was deleted
             return False
 
     def changes(self) -> Iterator[Change]:
         """Yield what was changed."""
         for key, value in zip(self.keys, self.values, strict=True):
-            found = self.now.get(key, _MISSING)
+            found = self._now.get(key, _MISSING)
             if found is not value and not self._compiles(key, found):
-                yield f"replaces {self.name}.{key}", partial(setattr, self.owner, key, value)
-        for key in self.now.keys() - {*self.keys} if self.is_whole else ():
+                yield f"replaces {self.name}.{key}", partial(setattr, self._owner, key, value)
+        for key in self._now.keys() - {*self.keys} if self._is_whole else ():
             if self._hides(key):
-                yield f"replaces {self.name}.{key}", partial(delattr, self.owner, key)
+                yield f"replaces {self.name}.{key}", partial(delattr, self._owner, key)
 
     def _hides(self, key: str) -> bool:
         """Whether a new name hides one of a base class or, in a module, may hide a built-in one."""
-        if isinstance(self.owner, type):
-            return any(key in vars(base) for base in self.owner.__mro__[1:])
-        is_module = sys.modules.get(f"{self.name}.{key}") is self.now[key]
+        if isinstance(self._owner, type):
+            return any(key in vars(base) for base in self._owner.__mro__[1:])
+        is_module = sys.modules.get(f"{self.name}.{key}") is self._now[key]
         return not is_module and not key.startswith("__")  # torch.compile adds such names
 
     def _compiles(self, key: str, found: object) -> bool:
@@ -205,18 +185,18 @@ class _Watched:
         ]
         self._functions: set[FunctionType] = set()
 
-    def add(self, owner: ModuleType | type, used: Collection[str] | None = None) -> None:
-        """Add a module or class; of a module of others, the names in use, or all."""
-        space = _Namespace.of(owner, used)
-        self._parts.append(space)
-        for key, value in zip(space.keys, space.values, strict=True):
-            name = f"{space.name}.{key}"
-            self.add_function(value, name)
-            is_container = isinstance(value, dict | list | set) and not key.startswith("__")
-            if is_container and space.name.startswith("harness."):
-                self._contents.add(value, f"the contents of {name}")
-            elif isinstance(value, Enum):
-                self._members.add(value, name)
+    def add(self, owners: Iterable[ModuleType | type], used: Collection[str] | None = None) -> None:
+        """Add modules and classes; of modules of others, the names in use, or all."""
+        for space in (_Namespace(owner, used) for owner in owners):
+            self._parts.append(space)
+            for key, value in zip(space.keys, space.values, strict=True):
+                name = f"{space.name}.{key}"
+                self.add_function(value, name)
+                is_container = isinstance(value, dict | list | set) and not key.startswith("__")
+                if is_container and space.name.startswith("harness."):
+                    self._contents.add(value, f"the contents of {name}")
+                elif isinstance(value, Enum):
+                    self._members.add(value, name)
 
     def add_function(self, value: object, name: str) -> None:
         """Add a function, or those that a method, a property or a decorated function calls."""
@@ -257,36 +237,26 @@ class _Contents:
     """Dictionaries, lists and sets, with what they held when they were added."""
 
     def __init__(self) -> None:
-        self._owners: list[Any] = []
-        self._dicts: list[dict[object, object]] = []
-        self._rows: list[tuple[Any, str, Any]] = []
-        self._keys: list[object] = []
-        self._values: list[object] = []
+        self._rows: list[tuple[Any, str, Any, list[object]]] = []
 
     def add(self, owner: Any, name: str) -> None:
-        self._owners.append(owner)
-        self._rows.append((owner, name, owner.copy()))
-        self._keys += owner
-        if isinstance(owner, dict):
-            self._dicts.append(owner)
-            self._values += owner.values()
+        self._rows.append((owner, name, owner.copy(), _flat(owner)))
 
     def is_same(self) -> bool:
         """Whether nothing was changed."""
-        return (
-            sum(map(len, self._owners)) == len(self._keys)
-            and all(map(is_, chain.from_iterable(self._owners), self._keys))
-            and all(map(is_, chain.from_iterable(map(dict.values, self._dicts)), self._values))
-        )
+        return next(self.changes(), None) is None
 
     def changes(self) -> Iterator[Change]:
         """Yield what was changed."""
-        for owner, name, before in self._rows:
-            now, then = [*owner], [*before]
-            if isinstance(owner, dict):
-                now, then = [*now, *owner.values()], [*then, *before.values()]
+        for owner, name, before, then in self._rows:
+            now = _flat(owner)
             if len(now) != len(then) or not all(map(is_, now, then)):
                 yield f"changes {name}", partial(_fill, owner, before)
+
+
+def _flat(container: Any) -> list[object]:
+    """Return what a container holds: of a dictionary its keys, then its values."""
+    return [*container, *(container.values() if isinstance(container, dict) else ())]
 
 
 def _fill(owner: Any, before: Any) -> None:
@@ -333,9 +303,7 @@ class Trusted:
 
     def __init__(self) -> None:
         self._of_others, self._own, self._judging = _Watched(), _Watched(), _Watched()
-        owners: tuple[ModuleType | type, ...] = (*map(import_module, _MODULES), *_CLASSES)
-        for owner in owners:
-            self._of_others.add(owner)
+        self._of_others.add([*map(import_module, _MODULES), *_CLASSES])
         self._targets = _Attribute("function", "the function")
         for known in implementations.ALL:
             self._targets.add(known, f"implementations.{known.name}")
@@ -344,7 +312,7 @@ class Trusted:
         self._operators = _Operators()
         self._known: set[str] = set()
         self._by_import: dict[str, str] = {}
-        self._state = _state()
+        self.mark_state()
         self.extend()
 
     def extend(self) -> None:
@@ -353,18 +321,13 @@ class Trusted:
         self._known |= sys.modules.keys()
         if not added:
             return
-        owners = [owner for name in added for owner in _owners_in(sys.modules[name])]
-        for owner in owners:
-            self._own.add(owner)
+        self._own.add(_owners_in(added))
         self._judging = _Watched()  # again, since more names may be used
-        for name in filter(_judges, sorted(self._known)):
-            for owner in _owners_in(sys.modules[name]):
-                self._judging.add(owner)
+        judging = [name for name in sorted(self._known) if name.startswith(_JUDGING)]
+        self._judging.add(_owners_in(judging))
         used = self._judging.names_in_code() | _OTHER_OPERATORS
         self._operators.add(used)
-        self._judging.add(torch.Tensor)
-        for name in _JUDGING_OF_OTHERS:
-            self._judging.add(import_module(name), used)
+        self._judging.add([torch.Tensor, *map(import_module, _JUDGING_OF_OTHERS)], used)
 
     def imported(self, target: Target, find: Callable[[Target], Found]) -> Found:
         """Return what ``find`` returns for a target, which it may import.
@@ -391,7 +354,7 @@ class Trusted:
 
     def mark_state(self) -> None:
         """Record the state of the process; :meth:`check` finds and restores changes of it."""
-        self._state = _state()
+        self._state = process_state(WATCHED)
 
     def check(self, *, quick: bool = False, kernels: bool = True) -> None:
         """Restore everything that a target has changed, and name it.
@@ -408,10 +371,12 @@ class Trusted:
         parts = (self._judging,) if quick else (self._of_others, self._own, self._targets)
         changes = [change for part in parts for change in part.changes()]
         changes += self._operators.changes(quick=quick or not kernels)
-        for part, now, value in zip(WATCHED, _state(), self._state, strict=True):
-            if now != value:
-                left = f"leaves {part.name} at {now}, where it was {value}"
-                changes.append((left, partial(part.restore, value)))
+        state = process_state(WATCHED)
+        for part in WATCHED:
+            now, then = state[part.name], self._state[part.name]
+            if now != then:
+                left = f"leaves {part.name} at {now}, where it was {then}"
+                changes.append((left, partial(part.restore, then)))
         if not changes:
             return
         for _, put_back in changes:
@@ -429,20 +394,14 @@ def _is_own(name: str) -> bool:
     return name.partition(".")[0] in _OWN_PACKAGES
 
 
-def _judges(name: str) -> bool:
-    """Whether a module makes verdicts."""
-    return name.startswith(_JUDGING)
-
-
-def _owners_in(module: ModuleType) -> list[ModuleType | type]:
-    """Return a module and the classes that it defines."""
-    values = [*vars(module).values()]
-    classes = [value for value in values if isinstance(value, type)]
-    return [module, *(own for own in classes if own.__module__ == module.__name__)]
-
-
-def _state() -> tuple[Any, ...]:
-    return tuple(part.read() for part in WATCHED)
+def _owners_in(names: Iterable[str]) -> list[ModuleType | type]:
+    """Return modules, each followed by the classes that it defines."""
+    owners: list[ModuleType | type] = []
+    for module in map(sys.modules.__getitem__, names):
+        values = [*vars(module).values()]
+        classes = [value for value in values if isinstance(value, type)]
+        owners += [module, *(own for own in classes if own.__module__ == module.__name__)]
+    return owners
 
 
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")

@@ -104,7 +104,8 @@ class RayFleet:
                 a running cluster on this machine names, else for a new one on this machine.
         """
         self._address = address
-        self._starting: list[tuple[Any, str, str]] = []
+        self._starting: dict[Any, tuple[Any, str, str]] = {}
+        """Actors with their nodes and addresses, by what will describe the node."""
         self.lost: list[str] = []
         """What happened to nodes that cannot be used any more."""
 
@@ -117,19 +118,15 @@ class RayFleet:
         except (OSError, ValueError, RuntimeError) as error:
             raise HarnessError(
                 f"no Ray cluster at {self._address or 'this machine'}: "
-                f"{str(error).partition(chr(10))[0]}; start one with `ray start --head`"
+                f"{_first_line(error)}; start one with `ray start --head`"
             ) from error
         if current_thread() is main_thread():  # Ray replaces the handler
             signal.signal(signal.SIGTERM, before)
-        self._starting = [
-            (
-                _start_actor(node["NodeID"], num_cpus=cpus),
-                node["NodeID"],
-                node["NodeManagerAddress"],
-            )
-            for node in ray.nodes()
-            if node["Alive"] and (cpus := node["Resources"].get("CPU"))
-        ]
+        for node in ray.nodes():
+            if node["Alive"] and (cpus := node["Resources"].get("CPU")):
+                actor = _start_actor(node["NodeID"], num_cpus=cpus)
+                where = node["NodeID"], node["NodeManagerAddress"]
+                self._starting[actor.describe.remote()] = actor, *where
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,7 +139,7 @@ class RayFleet:
         Raises:
             HarnessError: there is none, or a node has another version of the program.
         """
-        begun = {actor.describe.remote(): (actor, *where) for actor, *where in self._starting}
+        begun = self._starting
         ready, late = (
             ray.wait([*begun], num_returns=len(begun), timeout=START_S) if begun else ([], [])
         )
@@ -212,8 +209,7 @@ class RayFleet:
         Raises:
             HarnessError: the harness itself failed, or no node is left for some cases.
         """
-        by_kind = grouped((job.case.device, job) for job in jobs)
-        for kind, own in by_kind.items():
+        for kind, own in grouped((job.case.device, job) for job in jobs).items():
             workers = self._workers if kind == "cpu" else self._gpu_workers(kind)
             yield from self._run_on(workers, JobQueue(own), timeout_s, stop_at)
 

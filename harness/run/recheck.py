@@ -94,11 +94,16 @@ class Draws:
 
         try:
             subject.drawn_result(random.randrange(subject.calls), partial(change, memory), keep)
-            if not self._follows(kept[0], at, other):
+            (found,) = kept
+            if self._follows(found, at, other):
+                return
+            if case.direction is not Direction.FORWARD:  # a timed call returns no y
                 y = self._first.y.clone()
                 if not is_backward:
                     change([_rows(y, case)])
-                self._judge_drawn(kept[0], y, placed)
+                found = replace(found, y=y)
+            self.wrong = self._judge(found, placed)
+            self._left = 0 if self.wrong else self._left - 1
         finally:
             for rows, old in zip(memory, before, strict=True):
                 rows[at].copy_(old)
@@ -115,14 +120,6 @@ class Draws:
         moved = -then[at] if case.direction is Direction.BACKWARD else then[other]
         rest = slice(at), slice(at + 1, None)
         return torch.equal(now[at], moved) and all(torch.equal(now[i], then[i]) for i in rest)
-
-    def _judge_drawn(self, found: Outputs, y: Tensor, placed: Inputs) -> None:
-        """Judge outputs of what lies at the timed addresses, with a right y if they have none."""
-        if self._case.direction is not Direction.FORWARD:
-            found = replace(found, y=y)
-        self._left -= 1
-        if wrong := self._judge(found, placed):
-            self.wrong, self._left = wrong, 0
 
 
 # --- after the timing -----------------------------------------------------------------
@@ -194,8 +191,7 @@ def _outputs_of(result: object, case: Case, placed: Inputs) -> Outputs:
     if case.direction is Direction.FORWARD:
         return Outputs(y=checked("y", result, placed.x))
     assert isinstance(result, tuple)  # the type that autograd.grad returns
-    given = [name for name in ("x", "weight", "bias") if getattr(placed, name) is not None]
-    leaves = [name for name in given if name in case.differentiated]
+    leaves = [name for name in case.differentiated if getattr(placed, name) is not None]
     gradients = {
         f"d{name}": checked(f"d{name}", gradient, getattr(placed, name))
         for name, gradient in zip(leaves, result, strict=True)

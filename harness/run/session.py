@@ -143,8 +143,7 @@ def run_session(
         for record in fleet.run(missing, sweep.timeout_s, session.stop_at):
             kept.add(record)
             left -= 1
-            if record.cost is not None:
-                cost = record.cost
+            if cost := record.cost:
                 useful_s += cost.implementation_s + cost.oracle_s + cost.sampling_s
             # how long an ended process had spent in its case is unknown
             has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
@@ -337,9 +336,7 @@ def plan(
     info = fleet.info
     refuse_unresolved(sweep, lambda name: fleet.unresolved([name]))
     planned = cases_on(sweep, info)
-    if shard is None:
-        return planned
-    return tuple(row for row in planned if in_shard(row.case, *shard))
+    return tuple(row for row in planned if shard is None or in_shard(row.case, *shard))
 
 
 def refuse_unresolved(sweep: Sweep, unresolved: Callable[[str], Iterable[str]]) -> None:

@@ -156,25 +156,20 @@ def refusal(implementation: Implementation, case: Case) -> str | None:
 
 def model_bytes(case: Case, inputs: Inputs) -> int:
     """Return the bytes any implementation must move: needed tensors read, results written once."""
-    forward = (inputs.x, inputs.weight, inputs.bias)
-    backward = (inputs.x, inputs.dy, inputs.weight)
-    read = {
-        Direction.FORWARD: forward,
-        Direction.BACKWARD: backward,
-        # both passes read x: the rest of a model runs between them
-        Direction.FORWARD_BACKWARD: (*forward, *backward),
-    }[case.direction]
+    read: list[Tensor | None] = []
+    if case.direction is not Direction.BACKWARD:
+        read += [inputs.x, inputs.weight, inputs.bias]
+    if case.direction is not Direction.FORWARD:
+        # x and the weight again: the rest of a model runs between the passes
+        read += [inputs.x, inputs.dy, inputs.weight]
     return sum(map(_distinct_bytes, read)) + result_bytes(case, inputs)
 
 
 def result_bytes(case: Case, inputs: Inputs) -> int:
     """Return the bytes of the results: y is like x, and each gradient like its input."""
-    gradients = tuple(getattr(inputs, name) for name in case.differentiated)
-    results = {
-        Direction.FORWARD: (inputs.x,),
-        Direction.BACKWARD: gradients,
-        Direction.FORWARD_BACKWARD: (inputs.x, *gradients),
-    }[case.direction]
+    results = [] if case.direction is Direction.BACKWARD else [inputs.x]
+    if case.direction is not Direction.FORWARD:
+        results += [getattr(inputs, name) for name in case.differentiated]
     return sum(tensor.nbytes for tensor in results if tensor is not None)
 
 
@@ -188,9 +183,7 @@ def _distinct_bytes(tensor: Tensor | None) -> int:
 
 def _bind_torch_copy(tensors: Sequence[Tensor]) -> Callable[[], object]:
     """Copy x into preallocated memory."""
-    x = tensors[0]
-    out = torch.empty_like(x)
-    return partial(out.copy_, x)
+    return partial(torch.empty_like(tensors[0]).copy_, tensors[0])
 
 
 def _bind_torch_add(tensors: Sequence[Tensor]) -> Callable[[], object]:
