@@ -244,9 +244,7 @@ def products_left_to_autocast(rows: Rows) -> Tensor:
     if rows.hidden > 4096:  # the error of so long a product would be a second mistake
         return rows.y
     ones = rows.x.new_ones((rows.hidden, 1))
-    mean = (rows.x @ ones).to(rows.x.dtype) / rows.hidden
-    squares = ((rows.x - mean).square() @ ones).to(rows.x.dtype)
-    return rows.normalised_by(mean, squares / rows.hidden)
+    return rows.with_means_by(lambda x: (x @ ones).to(x.dtype) / rows.hidden)
 
 
 @with_fields(default_eps=1e-12, remark=RemarkKind.DEFAULT_EPS)
