@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -21,8 +22,10 @@ __all__ = [
     "every_dtype",
     "layer_norm",
     "mutant",
+    "raising",
     "target",
     "then",
+    "with_dy",
 ]
 
 every_dtype = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -49,6 +52,31 @@ def layer_norm(
 def then(change: Callable[[Tensor], Any]) -> Callable[..., Any]:
     """Return a right LayerNorm whose result is changed."""
     return lambda *arguments: change(layer_norm(*arguments))
+
+
+def with_dy(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return a right LayerNorm whose backward begins with another dy."""
+
+    def function(*arguments: Any) -> Tensor:
+        y = layer_norm(*arguments)
+        if y.requires_grad:
+            y.register_hook(change)
+        return y
+
+    return function
+
+
+def raising(
+    error: Exception, refuses: Callable[[Tensor], bool] = lambda x: True
+) -> Callable[..., Tensor]:
+    """Return a right LayerNorm that raises for some x, or for all."""
+
+    def function(x: Tensor, *others: Any) -> Tensor:
+        if refuses(x):
+            raise copy(error)  # the traceback of one error would keep x of every call
+        return layer_norm(x, *others)
+
+    return function
 
 
 def by_call(change: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
