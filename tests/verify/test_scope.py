@@ -41,22 +41,15 @@ TWO_AXES = {"normalized_axes": (1, 3, 4, 5)}
             replace(CASE, dtype="bfloat16"),
             {"affine": Affine.NONE, "param_dtype": "bfloat16"},
         ),
+        (Scope(declined=ONE_AXIS), SEVERAL, None),
+        (Scope(declined={"param_dtype": ("float32",)}), replace(CASE, dtype="bfloat16"), None),
+        (Scope(declined={"layout": ("transposed",)}), replace(CASE, layout="transposed"), None),
     ],
 )
-def test_a_case_is_fitted_to_the_scope(scope: Scope, case: Case, changes: dict[str, Any]) -> None:
-    assert scope.fit(case) == replace(case, **changes)
-
-
-@pytest.mark.parametrize(
-    ("declined", "case"),
-    [
-        (ONE_AXIS, SEVERAL),
-        ({"param_dtype": ("float32",)}, replace(CASE, dtype="bfloat16")),
-        ({"layout": ("transposed",)}, replace(CASE, layout="transposed")),
-    ],
-)
-def test_a_case_is_outside_the_scope(declined: dict[str, Any], case: Case) -> None:
-    assert Scope(declined=declined).fit(case) is None
+def test_a_case_is_fitted_to_the_scope_or_outside_it(
+    scope: Scope, case: Case, changes: dict[str, Any] | None
+) -> None:
+    assert scope.fit(case) == (None if changes is None else replace(case, **changes))
 
 
 # --- each limit of a target is found by calling it, and nothing else is reported as a limit ------
