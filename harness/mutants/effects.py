@@ -96,8 +96,7 @@ def output_buffer_reused(call: LayerNormCall, memory: Memory) -> Tensor:
     """Returns the same memory from every call with the same shape: the next call overwrites it."""
     y = call.y
     buffer = memory.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
-    buffer.copy_(y.detach())
-    return with_value(y, buffer)
+    return with_value(y, buffer.copy_(y.detach()))
 
 
 def one_of_two_buffers(call: LayerNormCall, memory: Memory) -> Tensor:
@@ -106,8 +105,7 @@ def one_of_two_buffers(call: LayerNormCall, memory: Memory) -> Tensor:
     key = y.shape, y.dtype, torch.is_grad_enabled()
     buffers = memory.setdefault(key, [torch.empty_like(y).detach() for _ in range(2)])
     buffers.reverse()
-    buffers[0].copy_(y.detach())
-    return with_value(y, buffers[0])
+    return with_value(y, buffers[0].copy_(y.detach()))
 
 
 def _copy_of(weight: Tensor, memory: Memory, *, even_if_changed: bool) -> Tensor:

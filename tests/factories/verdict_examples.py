@@ -112,6 +112,7 @@ _NARROW = Scope(
 )
 _FROZEN = ("RuntimeError: x must require a gradient", 12)
 _OF_32 = "takes widths of 32 alone"
+_IN_CASES = "raises in {} cases, such as an x of 1x3 (TypeError: no)"
 _NO_WEIGHT = "calls without weight or without bias (TypeError: +)"
 
 EXAMPLES: dict[str, Verdict] = {
@@ -131,12 +132,7 @@ EXAMPLES: dict[str, Verdict] = {
         native_grades=tuple(replace(grade, meets=None) for grade in _GRADES),
     ),
     "right with more remarks than fit": _right(
-        *(
-            remark(
-                RemarkKind.RAISES, f"raises in {number} cases, such as an x of 1x3 (TypeError: no)"
-            )
-            for number in range(2, 9)
-        ),
+        *(remark(RemarkKind.RAISES, _IN_CASES.format(number)) for number in range(2, 9)),
     ),
     "right, but it raises": _right(
         Finding("autograd", Severity.RAISES, "x is frozen", ("float32",), _FROZEN),

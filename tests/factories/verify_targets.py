@@ -1,4 +1,4 @@
-"""Targets of verification tests: a right LayerNorm, known mistakes by name, a first case."""
+"""Targets of verification tests, a first case, and the quick verification."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from harness.mutants import named
 from harness.records import Case
+from harness.verify import Verdict, verify
 from implementations import Implementation
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "every_dtype",
     "layer_norm",
     "mutant",
+    "quick",
     "raising",
     "target",
     "then",
@@ -92,3 +94,8 @@ def target(function: Callable[..., Any], **declared: Any) -> Implementation:
 def mutant(name: str, **declared: Any) -> Implementation:
     """Return the known mistake of that name."""
     return target(named(name).fresh(), **declared)
+
+
+def quick(subject: Any, *dtypes: str, **options: Any) -> Verdict:
+    """Verify a target with the quick cases, in float32 unless dtypes are named."""
+    return verify(subject, quick=True, dtypes=dtypes or ("float32",), **options)

@@ -20,6 +20,7 @@ from factories.verify_targets import (
     case_in,
     layer_norm,
     mutant,
+    quick,
     raising,
     target,
     then,
@@ -32,7 +33,7 @@ from harness.mutants import named
 from harness.records import Case, Direction, Finding, RemarkKind, Severity
 from harness.records.finding import OF_NATIVE
 from harness.run import process_state
-from harness.verify import verify, verify_case
+from harness.verify import verify_case
 from harness.verify.checks import CHECKS, Call, contract_findings, surroundings
 from implementations import Implementation, find, native, welford_chunked
 
@@ -224,22 +225,19 @@ def of_lists_by_id(x: Tensor, shape: Any, *others: Any) -> Tensor:
     return layer_norm(x, shape, *others)
 
 
-class KeepsSizeOfWeight(torch.autograd.Function):
-    """Identity whose gradient is that of the last call with the same weight."""
+ROWS: dict[int, int] = {}
 
-    rows: ClassVar[dict[int, int]] = {}
 
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, weight: Tensor) -> Tensor:
-        ctx.of_weight = weight.data_ptr()
-        KeepsSizeOfWeight.rows[ctx.of_weight] = len(y)
-        return y.clone()
+def of_rows_by_weight(x: Tensor, shape: Any, w: Tensor, *others: Any) -> Tensor:
+    """The gradient is that of as many rows as the last call with the same weight had."""
+    ROWS[w.data_ptr()] = len(x)
 
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        kept = dy.clone()
-        kept[KeepsSizeOfWeight.rows[ctx.of_weight] :] = 0
-        return kept, None
+    def of_last_rows(dy: Tensor) -> Tensor:
+        dy = dy.clone()
+        dy[ROWS[w.data_ptr()] :] = 0
+        return dy
+
+    return with_dy(of_last_rows)(x, shape, w, *others)
 
 
 class KeepsAddress(torch.autograd.Function):
@@ -319,7 +317,7 @@ batched = with_dy(lambda dy: dy * 2 if torch._C._functorch.is_legacy_batchedtens
 FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     (
         "keeps_calls_of_a_graph_apart",
-        lambda x, shape, w, *others: KeepsSizeOfWeight.apply(layer_norm(x, shape, w, *others), w),
+        of_rows_by_weight,
         "gives another dx after a further call with the same tensors in a graph",
     ),
     (
@@ -469,7 +467,7 @@ class ShowsAnotherEps(nn.LayerNorm):
 
 @pytest.mark.usefixtures("small_catalogue")
 def test_a_module_that_shows_another_eps_than_it_adds_has_a_remark() -> None:
-    verdict = verify(ShowsAnotherEps, quick=True, dtypes=["float32"], fail_fast=True)
+    verdict = quick(ShowsAnotherEps, fail_fast=True)
     remarks = [own.kind for own in verdict.remarks if own.kind not in OF_NATIVE]
     assert remarks == [RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS]
 

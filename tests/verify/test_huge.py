@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from factories.verify_targets import case_in, layer_norm, raising, target, then, with_dy
+from factories.verify_targets import case_in, layer_norm, quick, raising, target, then, with_dy
 from torch import Tensor
 
 from harness.records.finding import OF_NATIVE
-from harness.verify import verify
 from harness.verify.checks import huge
 from implementations import Implementation, UnsupportedError, native
 
@@ -104,7 +103,7 @@ def test_a_verdict_has_the_findings(
         y.view(-1)[huge.LIMIT :] = 0
         return y
 
-    subject, dtypes = target(wrong, forward_only=True), ("bfloat16",)
-    verdict = verify(subject, quick=True, dtypes=dtypes, fail_fast=True, huge_bytes=huge_bytes)
+    subject = target(wrong, forward_only=True)
+    verdict = quick(subject, "bfloat16", fail_fast=True, huge_bytes=huge_bytes)
     found = [own for own in verdict.findings if own.kind not in OF_NATIVE]
     assert [(own.kind, own.dtypes) for own in found] == kinds

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from factories.verify_targets import layer_norm, raising
+from factories.verify_targets import layer_norm, quick, raising
 from torch import Tensor, nn
 
 from harness.records import Affine, Case, Direction, RemarkKind, Status
 from harness.records.finding import OF_NATIVE
-from harness.verify import Scope, Verdict, verify, verify_case
+from harness.verify import Scope, Verdict, verify_case
 from implementations import UnsupportedError
 
 CASE = Case(implementation="target", shape=(6, 35), eps=1e-3)
@@ -87,8 +87,7 @@ unless_backward = partial(unless, backward=True)
 
 def verdict_of(target: Any, *dtypes: str, **options: Any) -> Verdict:
     """Find the scope alone: no time is left to try cases."""
-    dtypes = dtypes or ("float32",)
-    return verify(target, quick=True, dtypes=dtypes, time_budget_s=0.0, **options)
+    return quick(target, *dtypes, time_budget_s=0.0, **options)
 
 
 def found(target: Any, *dtypes: str, **options: Any) -> Scope:

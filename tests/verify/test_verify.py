@@ -10,7 +10,7 @@ import pytest
 import torch
 from factories.small_catalogue import Plan
 from factories.verdict_examples import EXAMPLES
-from factories.verify_targets import layer_norm, mutant, raising, then
+from factories.verify_targets import layer_norm, mutant, quick, raising, then
 from torch import Tensor
 
 import implementations
@@ -22,7 +22,6 @@ from harness.verify import (
     Outcome,
     Verdict,
     VerifyOptions,
-    verify,
     verify_case,
     verify_target,
 )
@@ -32,10 +31,6 @@ pytestmark = pytest.mark.usefixtures("small_catalogue")
 
 FORWARD = (Direction.FORWARD,)
 RIGHT, WRONG, NOT_VERIFIED = Outcome.RIGHT, Outcome.WRONG, Outcome.NOT_VERIFIED
-
-
-def quick(target: Any, *dtypes: str, **options: Any) -> Verdict:
-    return verify(target, quick=True, dtypes=dtypes or ("float32",), **options)
 
 
 def watched(target: Any, on_case: Callable[[Case], None], **options: Any) -> Verdict:
