@@ -64,7 +64,10 @@ def float64_inside(rows: Rows) -> Tensor:
 @with_fields(algorithm=Algorithm.RECENTRED)
 def recentred(rows: Rows) -> Tensor:
     """Subtracts the mean of the deviations from them twice before squaring."""
-    return replace(rows, x=rows.deviation - rows.deviation.mean(-1, keepdim=True)).y
+    deviation = rows.deviation - rows.deviation.mean(-1, keepdim=True)
+    deviation = deviation - deviation.mean(-1, keepdim=True)
+    rstd = torch.rsqrt(deviation.square().mean(-1, keepdim=True) + rows.eps)
+    return rows.affine(deviation * rstd)
 
 
 @with_fields(source="Chan, Golub and LeVeque, Am. Stat. 37 (1983) 242-247")
