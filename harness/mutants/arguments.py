@@ -73,10 +73,14 @@ class Rows:
         """Return y for other statistics."""
         return self.affine((self.x - mean) * torch.rsqrt(variance + self.eps))
 
+    def with_means_by(self, mean_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return y for another function that takes means, of x and of its squared deviations."""
+        mean = mean_of(self.x)
+        return self.normalised_by(mean, mean_of((self.x - mean).square()))
+
     def divided_by(self, count: float | Tensor) -> Tensor:
         """Return y with the sums for mean and variance divided by ``count`` instead of N."""
-        mean = self.x.sum(-1, keepdim=True) / count
-        return self.normalised_by(mean, (self.x - mean).square().sum(-1, keepdim=True) / count)
+        return self.with_means_by(lambda x: x.sum(-1, keepdim=True) / count)
 
     def with_statistics_of(self, x: Tensor) -> Tensor:
         """Return y for the statistics of other rows, or of a part of each row."""
@@ -120,11 +124,10 @@ class LayerNormCall:
 Form = TypeVar("Form", Rows, LayerNormCall)
 
 
-def changed(form: Form, name: str, change: Callable[[Tensor], Tensor]) -> Form:
+def changed(form: Form, name: str, change: Callable[[Tensor], Any]) -> Form:
     """Return a call, or its rows, with a change of one tensor, where it is given."""
-    tensor: Any = getattr(form, name)
-    fields: dict[str, Any] = {} if tensor is None else {name: change(tensor)}
-    return replace(form, **fields)
+    tensor = getattr(form, name)
+    return form if tensor is None else replace(form, **{name: change(tensor)})
 
 
 def function_of(

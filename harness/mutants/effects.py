@@ -96,8 +96,7 @@ def output_buffer_reused(call: LayerNormCall, memory: Memory) -> Tensor:
     """Returns the same memory from every call with the same shape: the next call overwrites it."""
     y = call.y
     buffer = memory.setdefault((y.shape, y.dtype), torch.empty_like(y).detach())
-    buffer.copy_(y.detach())
-    return with_value(y, buffer)
+    return with_value(y, buffer.copy_(y.detach()))
 
 
 def one_of_two_buffers(call: LayerNormCall, memory: Memory) -> Tensor:
@@ -106,8 +105,7 @@ def one_of_two_buffers(call: LayerNormCall, memory: Memory) -> Tensor:
     key = y.shape, y.dtype, torch.is_grad_enabled()
     buffers = memory.setdefault(key, [torch.empty_like(y).detach() for _ in range(2)])
     buffers.reverse()
-    buffers[0].copy_(y.detach())
-    return with_value(y, buffers[0])
+    return with_value(y, buffers[0].copy_(y.detach()))
 
 
 def _copy_of(weight: Tensor, memory: Memory, *, even_if_changed: bool) -> Tensor:
@@ -244,9 +242,7 @@ def products_left_to_autocast(rows: Rows) -> Tensor:
     if rows.hidden > 4096:  # the error of so long a product would be a second mistake
         return rows.y
     ones = rows.x.new_ones((rows.hidden, 1))
-    mean = (rows.x @ ones).to(rows.x.dtype) / rows.hidden
-    squares = ((rows.x - mean).square() @ ones).to(rows.x.dtype)
-    return rows.normalised_by(mean, squares / rows.hidden)
+    return rows.with_means_by(lambda x: (x @ ones).to(x.dtype) / rows.hidden)
 
 
 @with_fields(default_eps=1e-12, remark=RemarkKind.DEFAULT_EPS)

@@ -68,8 +68,7 @@ def second_block_of_a_row_unwritten(rows: Rows) -> Tensor:
 def lane_lost(rows: Rows) -> Tensor:
     """Leaves one of every 32 elements out of the sums."""
     kept = (torch.arange(rows.hidden) % WARP != WARP - 1).to(rows.x)
-    mean = (rows.x * kept).mean(-1, keepdim=True)
-    return rows.normalised_by(mean, ((rows.x - mean).square() * kept).mean(-1, keepdim=True))
+    return rows.with_means_by(lambda x: (x * kept).mean(-1, keepdim=True))
 
 
 def chunks_weighted_equally(rows: Rows) -> Tensor:
@@ -224,8 +223,7 @@ def nan_hidden(rows: Rows) -> Tensor:
 
 def nan_skipped(rows: Rows) -> Tensor:
     """Leaves NaN elements out of the statistics of their row."""
-    mean = rows.x.nanmean(-1, keepdim=True)
-    return rows.normalised_by(mean, (rows.x - mean).square().nanmean(-1, keepdim=True))
+    return rows.with_means_by(lambda x: x.nanmean(-1, keepdim=True))
 
 
 def dy_nan_hidden(dy: Tensor) -> Tensor:

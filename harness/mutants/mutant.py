@@ -70,11 +70,6 @@ class Mutant:
     """The remark that the verification makes instead of a failure; None if it is a failure."""
 
     @property
-    def text(self) -> str:
-        """The name with the conditions: "weight_ignored where N > 1024 and x is contiguous"."""
-        return f"{self.name} where {' and '.join(part.text for part in self.where)}"
-
-    @property
     def sentence(self) -> str:
         """The mistake with the conditions: "does not add the bias where there is no weight"."""
         where = " and ".join(part.text for part in self.where)

@@ -110,8 +110,7 @@ def _compensated_mean(x: Tensor) -> Tensor:
 @with_fields(source="Kahan, Comm. ACM 8 (1965) 40")
 def compensated_sums(rows: Rows) -> Tensor:
     """Sums each row with Kahan's compensation."""
-    mean = _compensated_mean(rows.x)
-    return rows.normalised_by(mean, _compensated_mean((rows.x - mean).square()))
+    return rows.with_means_by(_compensated_mean)
 
 
 @with_fields(reduction=Reduction.SEQUENTIAL)
@@ -119,9 +118,7 @@ def product_with_ones(rows: Rows) -> Tensor:
     """Computes sums as matrix products with a column of ones."""
     ones = rows.x.new_ones((rows.hidden, 1))
     with torch.autocast(rows.x.device.type, enabled=False):  # autocast would multiply in bfloat16
-        mean = rows.x @ ones / rows.hidden
-        variance = (rows.x - mean).square() @ ones / rows.hidden
-    return rows.normalised_by(mean, variance)
+        return rows.with_means_by(lambda x: x @ ones / rows.hidden)
 
 
 @with_fields(reduction=Reduction.SEQUENTIAL)

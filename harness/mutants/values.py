@@ -171,14 +171,12 @@ def weight_twice(rows: Rows) -> Tensor:
 
 def statistics_of_all_rows(rows: Rows) -> Tensor:
     """Uses one mean and one variance for all rows together."""
-    mean = rows.x.mean()
-    return rows.normalised_by(mean, (rows.x - mean).square().mean())
+    return rows.with_means_by(Tensor.mean)
 
 
 def statistics_over_the_batch(rows: Rows) -> Tensor:
     """Uses the mean and variance of each feature over the batch (batch norm)."""
-    mean = rows.x.mean(0, keepdim=True)
-    return rows.normalised_by(mean, (rows.x - mean).square().mean(0, keepdim=True))
+    return rows.with_means_by(lambda x: x.mean(0, keepdim=True))
 
 
 def _normalised_over(axes: tuple[int, ...], call: LayerNormCall, dtype: torch.dtype) -> Tensor:
@@ -256,26 +254,20 @@ def one_pass_clamped(rows: Rows) -> Tensor:
 # --- sums ----------------------------------------------------------------------------------------
 
 
-def _running_mean(x: Tensor, dtype: torch.dtype) -> Tensor:
+def _running_mean(dtype: torch.dtype, x: Tensor) -> Tensor:
     """Mean of each row by one running sum in ``dtype``, rounded at every step; (rows, 1)."""
     total = running_sum(x.detach().t(), dtype)
     return with_value(x.mean(-1, keepdim=True), (total / x.shape[1])[:, None])
 
 
-def _with_running_sums(rows: Rows, dtype: torch.dtype) -> Tensor:
-    mean = _running_mean(rows.x, dtype)
-    variance = _running_mean((rows.x - mean).square(), dtype)
-    return rows.normalised_by(mean, variance)
-
-
 def sums_in_bfloat16(rows: Rows) -> Tensor:
     """Sums each row in bfloat16, one element after the other."""
-    return _with_running_sums(rows, torch.bfloat16)
+    return rows.with_means_by(partial(_running_mean, torch.bfloat16))
 
 
 def sums_in_float16(rows: Rows) -> Tensor:
     """Sums each row in float16, one element after the other."""
-    return _with_running_sums(rows, torch.float16)
+    return rows.with_means_by(partial(_running_mean, torch.float16))
 
 
 # --- operands and results ------------------------------------------------------------------------

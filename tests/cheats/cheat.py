@@ -1,9 +1,11 @@
-"""One cheat, and the source of its target."""
+"""One cheat, and the file of its target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from textwrap import dedent
+from textwrap import dedent, indent
+
+RIGHT = "return real(x, normalized_shape, weight, bias, eps)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +14,10 @@ class Cheat:
 
     name: str
     """What it does, for the table."""
-    source: str
+    before: str = ""
+    """What its file runs on import."""
+    body: str = RIGHT
+    """What its function ``norm`` does; in it ``real`` is torch's own LayerNorm."""
     run: str | None
     """What ``run`` says; None if its inputs give the cheat no advantage."""
     verify: str = ""
@@ -28,33 +33,13 @@ class Cheat:
     @property
     def file(self) -> str:
         """The content of the target's file."""
-        return dedent(self.source)
-
-
-def norm(body: str, before: str = "") -> str:
-    """Return a file with a function of this body, in which ``real`` is torch's own LayerNorm."""
-    indented = "\n".join(f"    {line}" for line in dedent(body).strip().splitlines())
-    return f"""\
+        return f"""\
 import torch
 from torch.nn import functional
 
 real = functional.layer_norm
-{dedent(before)}
+{dedent(self.before)}
 
 def norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-{indented}
+{indent(dedent(self.body).strip(), "    ")}
 """
-
-
-RIGHT = "return real(x, normalized_shape, weight, bias, eps)"
-KERNELBENCH = "KernelBench"
-GPU_MODE = "GPU MODE"
-SAKANA = "Sakana AI"
-DEEP_REINFORCE = "DeepReinforce"
-METR = "METR"
-PYGPUBENCH = "pygpubench"
-
-
-def patched(statement: str, before: str = "") -> str:
-    """Return a right LayerNorm whose import runs a statement."""
-    return norm(RIGHT, f"{dedent(before)}\n{statement}")

@@ -51,7 +51,7 @@ def test_the_fate_of_a_compound_is_that_of_the_cases_that_fail(
     assert result.text == f"weight_ignored where {' and '.join(trigger)}"
 
 
-@pytest.mark.parametrize("mutant", draw_compounds(12, seed=1), ids=lambda mutant: mutant.text)
+@pytest.mark.parametrize("mutant", draw_compounds(12, seed=1), ids=lambda mutant: mutant.sentence)
 def test_the_simulation_agrees_with_the_composed_function(mutant: Mutant) -> None:
     cases = [case for case in draw_cases(40, "float32", seed=2) if case.rows * case.hidden < 5000]
     composed = adopt(mutant.fresh(), "composed")

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from types import TracebackType
 from typing import Any
 
 __all__ = ["LOOPBACK", "RayCluster"]
@@ -36,12 +35,7 @@ class RayCluster:
     def __enter__(self) -> RayCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
     def add(self, *names: str, **environment: str) -> None:

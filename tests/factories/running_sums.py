@@ -14,8 +14,7 @@ __all__ = ["two_passes"]
 @layer_norm_of
 def two_passes(of: Rows) -> Tensor:
     """The mean, then the mean of squared deviations, each by one running sum."""
-    mean = _mean(of.x)
-    return of.normalised_by(mean, _mean((of.x - mean).square()))
+    return of.with_means_by(_mean)
 
 
 def _mean(rows: Tensor) -> Tensor:

@@ -32,13 +32,12 @@ _CRASH = replace(
     _FAILURE, kind=Status.CRASHED, text="took its process down, which was ended by SIGSEGV"
 )
 _AXES = PlannedCase(replace(_CASE, shape=(2, 3, 4), normalized_dims=2), "several axes")
-_GRADE = Grade(dtype="float32", meets="two_pass (tree)", condition_limit=1.04e5)
-_GRADES = {
-    "float32": (1.04e5, "two_pass (tree)"),
-    "float64": (103.1, "one_pass (sequential)"),
-    "bfloat16": (None, "two_pass (tree)"),
-    "float16": (None, None),
-}
+_GRADES = (
+    Grade(dtype="float32", condition_limit=1.04e5, meets="two_pass (tree)"),
+    Grade(dtype="float64", condition_limit=103.1, meets="one_pass (sequential)"),
+    Grade(dtype="bfloat16", condition_limit=None, meets="two_pass (tree)"),
+    Grade(dtype="float16", condition_limit=None, meets=None),
+)
 _ONE_AXIS = Scope(declined={"normalized_axes": (2, 3, 4, 5)}, default_eps=1e-5)
 _RIGHT = Verdict(
     target="norms.py:norm",
@@ -48,8 +47,8 @@ _RIGHT = Verdict(
     counts=(Count(dtype="float32", ok=1261, out_of_guarantee=4),),
     strength=2,
     coverage={"rows": 5, "leading_axes": 4, "eps": 3},
-    grades=(_GRADE,),
-    native_grades=(replace(_GRADE, condition_limit=4.5e5),),
+    grades=_GRADES[:1],
+    native_grades=(replace(_GRADES[0], condition_limit=4.5e5),),
     wall_s=2.5,
 )
 _WRONG = replace(
@@ -58,7 +57,8 @@ _WRONG = replace(
     counts=(Count(dtype="float32", ok=200, out_of_guarantee=4, failed=65),),
     grades=(),
 )
-_IN_ALL = replace(_RIGHT, counts=tuple(replace(_RIGHT.counts[0], dtype=one) for one in _GRADES))
+_COUNTS = tuple(replace(_RIGHT.counts[0], dtype=grade.dtype) for grade in _GRADES)
+_IN_ALL = replace(_RIGHT, counts=_COUNTS)
 _EXAMPLE = Example(
     case=_CASE,
     output="y",
@@ -79,17 +79,16 @@ _ONE_FAILED = (Count(dtype="float32", ok=200, failed=1),)
 _SHARES = "returns a y that shares the memory of x"
 
 
-def _mistake(text: str, *dtypes: str) -> Finding:
-    return Finding("mistake", Severity.CAUSE, text, dtypes or ("float32",))
+_SUMS = Finding(
+    "column_sums",
+    Severity.INACCURATE,
+    "dweight and dbias are summed in bfloat16: up to 21.9 ulp off, where sums in float32 keep 0.21",
+    ("bfloat16",),
+)
 
 
-def _trigger(text: str, *dtypes: str) -> Finding:
-    return Finding("trigger", Severity.CAUSE, text, dtypes or ("float32",))
-
-
-def _sums(dtype: str, error: str) -> Finding:
-    text = f"dweight and dbias are summed in {dtype}: up to {error} ulp off, where sums in float32"
-    return Finding("column_sums", Severity.INACCURATE, f"{text} keep 0.21", (dtype,))
+def _cause(kind: str, text: str) -> Finding:
+    return Finding(kind, Severity.CAUSE, text, ("float32",))
 
 
 def _right(*findings: Finding, **changes: Any) -> Verdict:
@@ -100,8 +99,8 @@ def _wrong(*findings: Finding, **changes: Any) -> Verdict:
     return replace(_WRONG, findings=(_FAILURE, *findings), **changes)
 
 
-_UNBIASED = _mistake("divides the variance by N-1 instead of N")
-_EVERYWHERE = _trigger("wrong at every size, in every layout and mode")
+_UNBIASED = _cause("mistake", "divides the variance by N-1 instead of N")
+_EVERYWHERE = _cause("trigger", "wrong at every size, in every layout and mode")
 _NARROW = Scope(
     declined={
         "affine": (Affine.BOTH, Affine.NONE, Affine.BIAS),
@@ -113,6 +112,7 @@ _NARROW = Scope(
 )
 _FROZEN = ("RuntimeError: x must require a gradient", 12)
 _OF_32 = "takes widths of 32 alone"
+_IN_CASES = "raises in {} cases, such as an x of 1x3 (TypeError: no)"
 _NO_WEIGHT = "calls without weight or without bias (TypeError: +)"
 
 EXAMPLES: dict[str, Verdict] = {
@@ -128,22 +128,11 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "right with a grade of every kind": replace(
         _IN_ALL,
-        grades=tuple(
-            Grade(dtype=dtype, condition_limit=limit, meets=meets)
-            for dtype, (limit, meets) in _GRADES.items()
-        ),
-        native_grades=tuple(
-            Grade(dtype=dtype, condition_limit=limit, meets=None)
-            for dtype, (limit, _) in _GRADES.items()
-        ),
+        grades=_GRADES,
+        native_grades=tuple(replace(grade, meets=None) for grade in _GRADES),
     ),
     "right with more remarks than fit": _right(
-        *(
-            remark(
-                RemarkKind.RAISES, f"raises in {number} cases, such as an x of 1x3 (TypeError: no)"
-            )
-            for number in range(2, 9)
-        ),
+        *(remark(RemarkKind.RAISES, _IN_CASES.format(number)) for number in range(2, 9)),
     ),
     "right, but it raises": _right(
         Finding("autograd", Severity.RAISES, "x is frozen", ("float32",), _FROZEN),
@@ -152,10 +141,10 @@ EXAMPLES: dict[str, Verdict] = {
     "inaccurate in one dtype": replace(
         _IN_ALL,
         counts=tuple(
-            replace(one, inaccurate=813 if one.dtype == "bfloat16" else 0) for one in _IN_ALL.counts
+            replace(one, inaccurate=813 if one.dtype == "bfloat16" else 0) for one in _COUNTS
         ),
         findings=(
-            _sums("bfloat16", "21.9"),
+            _SUMS,
             remark(RemarkKind.ROUNDED_AGAIN, "rounds dx more than once", ("bfloat16",)),
         ),
     ),
@@ -168,9 +157,9 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "wrong by one of two mistakes, under a trigger": _wrong(
         _UNBIASED,
-        _mistake("divides by the unbiased standard deviation plus eps"),
-        _mistake("is a third suggestion"),
-        _trigger("wrong where N >= 1025 and x is not contiguous"),
+        _cause("mistake", "divides by the unbiased standard deviation plus eps"),
+        _cause("mistake", "is a third suggestion"),
+        _cause("trigger", "wrong where N >= 1025 and x is not contiguous"),
         example=replace(
             _EXAMPLE,
             output="dweight",
@@ -190,8 +179,8 @@ EXAMPLES: dict[str, Verdict] = {
     "wrong, inaccurate and right, each in its dtypes": _wrong(
         _UNBIASED,
         _EVERYWHERE,
-        _sums("bfloat16", "21.9"),
-        counts=(*_IN_ALL.counts[1:], *_WRONG.counts),
+        _SUMS,
+        counts=(*_COUNTS[1:], *_WRONG.counts),
         grades=_IN_ALL.grades,
     ),
     "wrong over several axes": replace(
@@ -200,7 +189,7 @@ EXAMPLES: dict[str, Verdict] = {
         is_right_on_last_axis=True,
         findings=(
             replace(_FAILURE, evidence=_AXES),
-            _mistake("normalises over the last axis only"),
+            _cause("mistake", "normalises over the last axis only"),
         ),
     ),
     "wrong: another normalisation": replace(_WRONG, instead="RMSNorm", scope=_ONE_AXIS),

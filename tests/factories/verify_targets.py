@@ -1,9 +1,10 @@
-"""Targets of verification tests: a right LayerNorm, known mistakes by name, a first case."""
+"""Targets of verification tests, a first case, and the quick verification."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from harness.mutants import named
 from harness.records import Case
+from harness.verify import Verdict, verify
 from implementations import Implementation
 
 __all__ = [
@@ -21,8 +23,11 @@ __all__ = [
     "every_dtype",
     "layer_norm",
     "mutant",
+    "quick",
+    "raising",
     "target",
     "then",
+    "with_dy",
 ]
 
 every_dtype = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -51,6 +56,31 @@ def then(change: Callable[[Tensor], Any]) -> Callable[..., Any]:
     return lambda *arguments: change(layer_norm(*arguments))
 
 
+def with_dy(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return a right LayerNorm whose backward begins with another dy."""
+
+    def function(*arguments: Any) -> Tensor:
+        y = layer_norm(*arguments)
+        if y.requires_grad:
+            y.register_hook(change)
+        return y
+
+    return function
+
+
+def raising(
+    error: Exception, refuses: Callable[[Tensor], bool] = lambda x: True
+) -> Callable[..., Tensor]:
+    """Return a right LayerNorm that raises for some x, or for all."""
+
+    def function(x: Tensor, *others: Any) -> Tensor:
+        if refuses(x):
+            raise copy(error)  # the traceback of one error would keep x of every call
+        return layer_norm(x, *others)
+
+    return function
+
+
 def by_call(change: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return a right LayerNorm whose result is changed, given the number of the call from 1."""
     numbers = itertools.count(1)
@@ -64,3 +94,8 @@ def target(function: Callable[..., Any], **declared: Any) -> Implementation:
 def mutant(name: str, **declared: Any) -> Implementation:
     """Return the known mistake of that name."""
     return target(named(name).fresh(), **declared)
+
+
+def quick(subject: Any, *dtypes: str, **options: Any) -> Verdict:
+    """Verify a target with the quick cases, in float32 unless dtypes are named."""
+    return verify(subject, quick=True, dtypes=dtypes or ("float32",), **options)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from implementations.contract import scale_and_shift
+
 
 class Norm(nn.Module):
     """Right; most of the others differ from it in one thing."""
@@ -65,8 +67,7 @@ class UnbiasedWithoutGradient(Norm):
             return super().forward(x)
         centred = x - x.mean(-1, keepdim=True)
         normed = centred * (x.var(-1, keepdim=True) + self.eps).rsqrt()
-        normed = normed if self.weight is None else normed * self.weight
-        return normed if self.bias is None else normed + self.bias
+        return scale_and_shift(normed, self.weight, self.bias)
 
 
 class DetachedInEvaluation(Norm):
@@ -77,8 +78,7 @@ class DetachedInEvaluation(Norm):
             return super().forward(x)
         variance, mean = torch.var_mean(x.detach(), -1, unbiased=False, keepdim=True)
         normed = (x - mean) * (variance + self.eps).rsqrt()
-        normed = normed if self.weight is None else normed * self.weight
-        return normed if self.bias is None else normed + self.bias
+        return scale_and_shift(normed, self.weight, self.bias)
 
 
 class BiasTwiceInTraining(Norm):
@@ -93,14 +93,11 @@ class BiasTwiceInTraining(Norm):
 class FoldedInEvaluation(Norm):
     """Keeps a copy of the weight of its first call in evaluation mode."""
 
-    folded: Any = None
-
     def forward(self, x: Tensor) -> Tensor:
         if self.training or self.weight is None:
             return super().forward(x)
-        if self.folded is None:
-            self.folded = self.weight.detach().clone()
-        return self.norm(x, self.folded, self.bias)
+        folded = vars(self).setdefault("folded", self.weight.detach().clone())
+        return self.norm(x, folded, self.bias)
 
 
 class FoldedByEval(Norm):
@@ -137,22 +134,28 @@ class NewParametersInEveryCall(Norm):
         return super().forward(x)
 
 
-class FixedMemory(Norm):
-    """Keeps views of its parameters, which miss a ``.data`` that is replaced."""
+class FastWithoutGradient(Norm):
+    """Takes another path where no gradient is recorded."""
+
+    fast: Any
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or self.weight is None:
-            return super().forward(x)
+        is_usual = torch.is_grad_enabled() or self.weight is None
+        return super().forward(x) if is_usual else self.fast(x)
+
+
+class FixedMemory(FastWithoutGradient):
+    """Keeps views of its parameters, which miss a ``.data`` that is replaced."""
+
+    def fast(self, x: Tensor) -> Tensor:
         views = vars(self).setdefault("views", (self.weight.detach(), self.bias))
         return self.norm(x, *views)
 
 
-class ComparesTheEnds(Norm):
+class ComparesTheEnds(FastWithoutGradient):
     """Keeps a copy of its weight for as long as the first and last elements stay."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or self.weight is None:
-            return super().forward(x)
+    def fast(self, x: Tensor) -> Tensor:
         kept = vars(self).setdefault("kept", [self.weight.detach().clone()])
         if not torch.equal(kept[0][[0, -1]], self.weight[[0, -1]]):
             kept[0] = self.weight.detach().clone()
@@ -167,50 +170,42 @@ class ReadsItsDictionary(Norm):
 
 class RoundedByAutocast(Norm):
     def forward(self, x: Tensor) -> Tensor:
-        if "half" not in vars(self):
-            self.half = torch.is_autocast_enabled("cpu")
+        half = vars(self).setdefault("half", torch.is_autocast_enabled("cpu"))
         y = super().forward(x)
-        return y.bfloat16().to(x.dtype) if self.half else y
+        return y.bfloat16().to(x.dtype) if half else y
 
 
 class CastOnce(Norm):
     """Keeps the weight in the dtype of its first call."""
 
-    cast: Any = None
-
     def forward(self, x: Tensor) -> Tensor:
         if self.weight is None:
             return super().forward(x)
-        if self.cast is None:
-            self.cast = self.weight.detach().to(x.dtype, copy=True)
-        weight = self.weight if torch.is_grad_enabled() else self.cast.to(x.dtype)
+        cast = vars(self).setdefault("cast", self.weight.detach().to(x.dtype, copy=True))
+        weight = self.weight if torch.is_grad_enabled() else cast.to(x.dtype)
         return self.norm(x, weight, self.bias)
 
 
-class CachedByDtype(Norm):
+class CachedByDtype(FastWithoutGradient):
     """Keeps copies of weight and bias for each dtype, and never makes them anew."""
 
     def make(self, ones: Tensor, zeros: Tensor) -> None:
         super().make(ones, zeros)
         self.copies: dict[Any, Any] = {}
 
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or self.weight is None:
-            return super().forward(x)
+    def fast(self, x: Tensor) -> Tensor:
         if x.dtype not in self.copies:
             bias = None if self.bias is None else self.bias.detach().clone()
             self.copies[x.dtype] = self.weight.detach().clone(), bias
         return self.norm(x, *self.copies[x.dtype])
 
 
-class CachedByVersion(Norm):
+class CachedByVersion(FastWithoutGradient):
     """Notices changes in place, and neither new parameters nor those through .data."""
 
     kept: Any = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or self.weight is None:
-            return super().forward(x)
+    def fast(self, x: Tensor) -> Tensor:
         if self.kept is None or self.kept[0] != self.weight._version:
             self.kept = self.weight._version, self.weight.detach().clone()
         return self.norm(x, self.kept[1], self.bias)
@@ -474,12 +469,8 @@ class WithoutHooks(Norm):
     __call__ = Norm.forward
 
 
-class WithoutHooksInCopies(Norm):
-    def __deepcopy__(self, memo: Any) -> Any:
-        copied = TrainedWhenCopied.__deepcopy__(self, memo)
-        for name, own in self.named_parameters():
-            copied.get_parameter(name).requires_grad_(own.requires_grad)
-        return copied
+class WithoutHooksInCopies(CopyIsNotTied):
+    """Copies its parameters alone."""
 
 
 class IgnoresHookResults(Norm):
@@ -541,10 +532,8 @@ class PlainTensors(Norm):
         self.weight, self.bias = ones, zeros
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = (
-            None if own is None else own.to(x.dtype) for own in (self.weight, self.bias)
-        )
-        return self.norm(x, weight, bias)
+        own = self.weight, self.bias
+        return self.norm(x, *(None if each is None else each.to(x.dtype) for each in own))
 
 
 class ParametersInAList(Norm):
@@ -572,8 +561,7 @@ class Frozen(Norm):
 
 class Tied(Norm):
     def make(self, ones: Tensor, zeros: Tensor) -> None:
-        self.weight = nn.Parameter(ones)
-        self.bias = self.weight
+        self.weight = self.bias = nn.Parameter(ones)
 
 
 class ZeroWeight(Norm):
@@ -602,10 +590,9 @@ class Unfreezes(Norm):
 
 class NoGradientIfFrozen(Norm):
     def forward(self, x: Tensor) -> Tensor:
-        if not any(parameter.requires_grad for parameter in self.parameters()):
-            with torch.no_grad():
-                return super().forward(x)
-        return super().forward(x)
+        is_trained = any(parameter.requires_grad for parameter in self.parameters())
+        with torch.set_grad_enabled(is_trained and torch.is_grad_enabled()):
+            return super().forward(x)
 
 
 class NoGradientIfXHasNone(Norm):
@@ -617,14 +604,11 @@ class NoGradientIfXHasNone(Norm):
 class FrozenAtFirst(Norm):
     """Remembers which parameters required a gradient in its first call."""
 
-    trains: Any = None
-
     def forward(self, x: Tensor) -> Tensor:
         if self.weight is None:
             return super().forward(x)
-        if self.trains is None:
-            self.trains = self.weight.requires_grad
-        return self.norm(x, self.weight if self.trains else self.weight.detach(), self.bias)
+        trains = vars(self).setdefault("trains", self.weight.requires_grad)
+        return self.norm(x, self.weight if trains else self.weight.detach(), self.bias)
 
 
 class BiasLostInScript(nn.LayerNorm):
@@ -643,62 +627,39 @@ class EpsIgnored(Norm):
         return functional.layer_norm(x, (self.dim,), self.weight, self.bias, 1e-5)
 
 
-class AffineNeverOff(nn.Module):
+class AffineNeverOff(Norm):
     """Makes parameters with elementwise_affine=False too, and uses them."""
 
     def __init__(
         self, dim: int, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True
     ) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
-        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        super().__init__(dim, eps, bias=bias)
 
 
-class BiasNeverOff(nn.Module):
+class BiasNeverOff(Norm):
     def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        super().__init__(dim, eps)
 
 
-class WeightOffWithBias(nn.Module):
+class WeightOffWithBias(Norm):
     def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
-        super().__init__()
-        self.dim, self.eps = dim, eps
-        self.weight = nn.Parameter(torch.ones(dim)) if bias else None
-        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, (self.dim,), self.weight, self.bias, self.eps)
+        super().__init__(dim, eps, elementwise_affine=bias)
 
 
-class AffineOffRaises(nn.Module):
+class AffineOffRaises(Norm):
     def __init__(self, dim: int, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim)) if elementwise_affine else None
-        self.bias = nn.Parameter(torch.zeros(dim)) if elementwise_affine else None
-        self.dim, self.eps = self.weight.shape, eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, self.dim, self.weight, self.bias, self.eps)
+        super().__init__(dim, eps, elementwise_affine)
+        self.dim = len(self.weight)
 
 
-class BiasOffRaises(nn.Module):
+class BiasOffRaises(Norm):
     """Raises in forward."""
 
     def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
-        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+        super().__init__(dim, eps, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self.weight, None, self.eps) + self.bias
+        return self.norm(x, self.weight) + self.bias
 
 
 class DtypeIgnored(Norm):
@@ -737,10 +698,8 @@ class ReplacedByItsDtype(Norm):
     """Makes new parameters in .to(), of which no optimizer knows."""
 
     def _apply(self, change: Any, *arguments: Any, **named: Any) -> Any:
-        for name, parameter in self._parameters.items():
-            if parameter is not None:
-                new = change(parameter.detach())
-                self._parameters[name] = nn.Parameter(new)
+        for name, own in [*self.named_parameters(recurse=False)]:
+            setattr(self, name, nn.Parameter(change(own.detach())))
         return self
 
 
@@ -834,14 +793,12 @@ class Converting(Norm):
         return made
 
 
-class CachedAndChecked(Norm):
+class CachedAndChecked(FastWithoutGradient):
     """Keeps a cast weight, and makes it anew whenever the weight is another one."""
 
     kept: Any = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or self.weight is None:
-            return super().forward(x)
+    def fast(self, x: Tensor) -> Tensor:
         if self.kept is None or not torch.equal(self.kept[0], self.weight):
             self.kept = self.weight.detach().clone(), self.weight.detach().to(x.dtype)
         return self.norm(x, self.kept[1].to(x.dtype), self.bias)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import quick
 
 import implementations
 from harness.cases import PARAMETERS, make_inputs
 from harness.records import Case, Direction
-from harness.verify import Outcome, verify
+from harness.verify import Outcome
 from harness.verify.code import TargetCode, code_of
 
 _HEAD = """
@@ -99,8 +100,7 @@ WRONG = [
 
 @pytest.mark.parametrize("target", WRONG, indirect=True, ids=lambda lines: lines[0])
 def test_a_mistake_behind_a_constant_is_found(target: str) -> None:
-    verdict = verify(target, quick=True, dtypes=["float32"], fail_fast=True)
-    assert verdict.outcome is Outcome.WRONG
+    assert quick(target, fail_fast=True).outcome is Outcome.WRONG
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_mistake_behind_a_constant_is_found(target: str) -> None:
     indirect=["target"],
 )
 def test_conditions_with_one_outcome_are_named(target: str, named: tuple[str, ...]) -> None:
-    verdict = verify(target, quick=True, dtypes=["float32"])
+    verdict = quick(target)
     assert verdict.outcome is Outcome.RIGHT
     found = [own.text for own in verdict.remarks if own.kind == "never_tried"]
     assert len(found) == len(named)

@@ -14,7 +14,18 @@ from weakref import ReferenceType, ref
 
 import pytest
 import torch
-from factories.verify_targets import CASE, by_call, case_in, layer_norm, mutant, target, then
+from factories.verify_targets import (
+    CASE,
+    by_call,
+    case_in,
+    layer_norm,
+    mutant,
+    quick,
+    raising,
+    target,
+    then,
+    with_dy,
+)
 from torch import Tensor, nn
 
 from harness.cases import make_inputs
@@ -22,7 +33,7 @@ from harness.mutants import named
 from harness.records import Case, Direction, Finding, RemarkKind, Severity
 from harness.records.finding import OF_NATIVE
 from harness.run import process_state
-from harness.verify import verify, verify_case
+from harness.verify import verify_case
 from harness.verify.checks import CHECKS, Call, contract_findings, surroundings
 from implementations import Implementation, find, native, welford_chunked
 
@@ -132,11 +143,9 @@ def float_eps_only(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps
 
 def of_many_forwards(*arguments: Any) -> Tensor:
     """The gradients are those of a later forward, once there were 1,024."""
-    y, made = layer_norm(*arguments), len(FORWARDS)
+    made = len(FORWARDS)
     FORWARDS.append(made)
-    if y.requires_grad:
-        y.register_hook(lambda dy: dy if len(FORWARDS) < made + 1024 else dy * 2)
-    return y
+    return with_dy(lambda dy: dy if len(FORWARDS) < made + 1024 else dy * 2)(*arguments)
 
 
 def with_grad_mode_lost(x: Tensor, normalized_shape: Any, *others: Any) -> Tensor:
@@ -151,19 +160,9 @@ def of_inference(x: Tensor, *others: Any) -> Tensor:
     return layer_norm(x, *others) + x.is_inference()
 
 
-def with_another_batched_gradient(*arguments: Any) -> Tensor:
-    y = layer_norm(*arguments)
-    if y.requires_grad:
-        is_batched = torch._C._functorch.is_legacy_batchedtensor
-        y.register_hook(lambda dy: dy * 2 if is_batched(dy) else dy)
-    return y
-
-
 def of_the_threads_of_the_forward(*arguments: Any) -> Tensor:
-    y, threads = layer_norm(*arguments), torch.get_num_threads()
-    if y.requires_grad:
-        y.register_hook(lambda dy: dy * (1 if torch.get_num_threads() == threads else 2))
-    return y
+    threads = torch.get_num_threads()
+    return with_dy(lambda dy: dy * (1 if torch.get_num_threads() == threads else 2))(*arguments)
 
 
 SIZES: list[int] = []
@@ -226,22 +225,19 @@ def of_lists_by_id(x: Tensor, shape: Any, *others: Any) -> Tensor:
     return layer_norm(x, shape, *others)
 
 
-class KeepsSizeOfWeight(torch.autograd.Function):
-    """Identity whose gradient is that of the last call with the same weight."""
+ROWS: dict[int, int] = {}
 
-    rows: ClassVar[dict[int, int]] = {}
 
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, weight: Tensor) -> Tensor:
-        ctx.of_weight = weight.data_ptr()
-        KeepsSizeOfWeight.rows[ctx.of_weight] = len(y)
-        return y.clone()
+def of_rows_by_weight(x: Tensor, shape: Any, w: Tensor, *others: Any) -> Tensor:
+    """The gradient is that of as many rows as the last call with the same weight had."""
+    ROWS[w.data_ptr()] = len(x)
 
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        kept = dy.clone()
-        kept[KeepsSizeOfWeight.rows[ctx.of_weight] :] = 0
-        return kept, None
+    def of_last_rows(dy: Tensor) -> Tensor:
+        dy = dy.clone()
+        dy[ROWS[w.data_ptr()] :] = 0
+        return dy
+
+    return with_dy(of_last_rows)(x, shape, w, *others)
 
 
 class KeepsAddress(torch.autograd.Function):
@@ -291,10 +287,37 @@ def with_rules(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Ten
     return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps) * weight + bias
 
 
+def times(factor: Callable[..., float]) -> Callable[..., Tensor]:
+    """Return a right LayerNorm whose y is multiplied by a function of the arguments."""
+    return lambda *given: layer_norm(*given) * factor(*given)
+
+
+def of_a_parameter(x: Tensor, shape: Any, w: Tensor, *others: Any) -> Tensor:
+    y = layer_norm(x, shape, w, *others)
+    return y if w.is_leaf else y + (w - w.detach())
+
+
+def doubling(x: Tensor, *others: Any) -> Tensor:
+    return layer_norm(x.mul_(2) if x.is_shared() else x, *others)
+
+
+def of_plain_eps(x: Tensor, shape: Any, w: Any, b: Any, eps: Any = 1e-5) -> Tensor:
+    return layer_norm(x, shape, w, b, eps if isinstance(eps, int | float) else 1e-5)
+
+
+of_many_axes = times(lambda x, *_: 1.01 if x.dim() > 6 else 1)
+of_compilers = times(lambda *_: 1.01 if torch.compiler.is_compiling() else 1)
+of_traces = times(lambda *_: 1.01 if torch.jit.is_tracing() else 1)
+of_vjp = times(lambda x, shape, w, *_: 1 + torch._C._functorch.is_gradtrackingtensor(w))
+of_anomaly = times(lambda *_: 1 + torch.is_anomaly_enabled())
+of_tensors = times(lambda x, *_: 1 + (type(x) is not Tensor))
+of_tuples = times(lambda x, shape, *_: 1 + isinstance(shape, list))
+of_call_31 = by_call(lambda n, y: y * 1.01 if n == 31 else y)
+batched = with_dy(lambda dy: dy * 2 if torch._C._functorch.is_legacy_batchedtensor(dy) else dy)
 FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     (
         "keeps_calls_of_a_graph_apart",
-        lambda x, shape, w, *others: KeepsSizeOfWeight.apply(layer_norm(x, shape, w, *others), w),
+        of_rows_by_weight,
         "gives another dx after a further call with the same tensors in a graph",
     ),
     (
@@ -302,18 +325,8 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
         lambda x, *others: layer_norm(x, *others) if x.requires_grad else torch.empty(x.shape),
         "makes its results on another device: y has device meta, expected cpu",
     ),
-    (
-        "is_correct_with_many_axes",
-        lambda x, *others: layer_norm(x, *others) * (1.01 if x.dim() > 6 else 1),
-        "gives a wrong y for an x of 9 axes",
-    ),
-    (
-        "takes_results_of_other_operations",
-        lambda x, shape, w, *others: (
-            layer_norm(x, shape, w, *others) + (0 if w.is_leaf else w - w.detach())
-        ),
-        "gives another dweight if x, weight",
-    ),
+    ("is_correct_with_many_axes", of_many_axes, "gives a wrong y for an x of 9 axes"),
+    ("takes_results_of_other_operations", of_a_parameter, "gives another dweight if x, weight"),
     ("is_correct_under_checkpoint", with_scratch, "gives another dx under torch.utils.checkpoint"),
     (
         "draws_no_random_numbers",
@@ -323,52 +336,18 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("is_unchanged_by_many_forwards", of_many_forwards, "gives another dx if "),
     ("tells_packed_sizes_apart", of_packed_sizes, "gives a wrong y for N = 4131 after a call with"),
     ("repeated_calls_agree", from_a_pool, "overwrites a y that it has returned, in a later call"),
-    (
-        "restores_process_state_where_it_raises",
-        with_grad_mode_lost,
-        "changes the gradient",
-    ),
+    ("restores_process_state_where_it_raises", with_grad_mode_lost, "changes the gradient"),
     ("takes_tensors_of_inference_mode", of_inference, "gives another y of"),
     ("takes_copies_of_saved_tensors", then(KeepsAddress.apply), "gives another dx if autograd"),
     ("allows_changes_of_y", then(Tensor.exp), "raises in the backward if y is changed in place"),
-    (
-        "is_correct_where_it_is_compiled",
-        lambda *given: layer_norm(*given) * (1.01 if torch.compiler.is_compiling() else 1),
-        "gives another y under torch.compile",
-    ),
+    ("is_correct_where_it_is_compiled", of_compilers, "gives another y under torch.compile"),
     ("is_correct_under_vmap", with_rules, "gives another y under torch.vmap"),
-    (
-        "is_correct_where_it_is_traced",
-        lambda *given: layer_norm(*given) * (1.01 if torch.jit.is_tracing() else 1),
-        "gives another y under torch.jit.trace",
-    ),
-    (
-        "is_correct_for_batched_gradients",
-        with_another_batched_gradient,
-        "gives another dx with is_grads_batched=True",
-    ),
-    (
-        "is_correct_under_func_vjp",
-        lambda x, shape, w, *others: (
-            layer_norm(x, shape, w, *others) * (1 + torch._C._functorch.is_gradtrackingtensor(w))
-        ),
-        "gives another dx under torch.func.vjp",
-    ),
-    (
-        "is_unchanged_by_modes_of_the_caller",
-        lambda *given: layer_norm(*given) * (1 + torch.is_anomaly_enabled()),
-        "deterministic or anomaly mode",
-    ),
-    (
-        "takes_shared_memory_and_subclasses",
-        lambda x, *others: layer_norm(x.mul_(2) if x.is_shared() else x, *others),
-        "gives another y for an x in shared memory",
-    ),
-    (
-        "takes_shared_memory_and_subclasses",
-        lambda x, *others: layer_norm(x, *others) * (1 + (type(x) is not Tensor)),
-        "gives another y for an x of a subclass",
-    ),
+    ("is_correct_where_it_is_traced", of_traces, "gives another y under torch.jit.trace"),
+    ("is_correct_for_batched_gradients", batched, "gives another dx with is_grads_batched=True"),
+    ("is_correct_under_func_vjp", of_vjp, "gives another dx under torch.func.vjp"),
+    ("is_unchanged_by_modes_of_the_caller", of_anomaly, "deterministic or anomaly mode"),
+    ("takes_shared_memory_and_subclasses", doubling, "gives another y for an x in shared memory"),
+    ("takes_shared_memory_and_subclasses", of_tensors, "gives another y for an x of a subclass"),
     ("is_correct_on_several_threads", of_the_threads_of_the_forward, "has more threads than the"),
     ("is_right_after_a_refusal", with_size_kept, "gives another y after a call that raised"),
     ("takes_a_list_that_has_changed", of_lists_by_id, "raises if the list"),
@@ -380,30 +359,12 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("forward_derivative_is_correct", with_rules, "has a wrong derivative in forward mode"),
     ("y_shares_no_memory", lambda x, shape, w, b, eps: x.view_as(x), "memory of x"),
     ("y_shares_no_memory", from_a_slab(6 * 32 - 1), "memory of an earlier y"),
-    (
-        "y_shares_no_memory",
-        lambda x, *others: layer_norm(x, *others)[:1].expand_as(x),
-        "whose rows share memory",
-    ),
+    ("y_shares_no_memory", then(lambda y: y[:1].expand_as(y)), "whose rows share memory"),
     ("accepts_arguments_like_torch", float_eps_only, "an eps that is an int"),
-    (
-        "accepts_arguments_like_torch",
-        lambda x, shape, *others: layer_norm(x, shape, *others) * (1 + isinstance(shape, list)),
-        "a normalized_shape that is a list",
-    ),
-    (
-        "accepts_arguments_like_torch",
-        lambda x, shape, w, b, eps=1e-5: layer_norm(
-            x, shape, w, b, eps if isinstance(eps, int | float) else 1e-5
-        ),
-        "an eps that is a numpy.float32",
-    ),
+    ("accepts_arguments_like_torch", of_tuples, "a normalized_shape that is a list"),
+    ("accepts_arguments_like_torch", of_plain_eps, "an eps that is a numpy.float32"),
     ("is_safe_for_concurrent_callers", then(lambda y: y + on_other_thread()), "gives another y"),
-    (
-        "is_the_same_while_timed",
-        by_call(lambda n, y: y * 1.01 if n == 31 else y),
-        "gives another y in a timed call, after 30 calls",
-    ),
+    ("is_the_same_while_timed", of_call_31, "gives another y in a timed call, after 30 calls"),
 ]
 
 
@@ -435,20 +396,9 @@ def test_a_shared_workspace_of_the_backward_is_found() -> None:
         sleep(1e-3)  # another thread runs
         return kept[dy.shape].clone()
 
-    def shared(*arguments: Any) -> Tensor:
-        y = layer_norm(*arguments)
-        if y.requires_grad:
-            y.register_hook(through_the_workspace)
-        return y
-
-    found = said("is_safe_for_concurrent_callers", target(shared))
+    shared = target(with_dy(through_the_workspace))
+    found = said("is_safe_for_concurrent_callers", shared)
     assert found == "gives another dx while a second Python thread calls it"
-
-
-def raising_for_48(x: Tensor, *others: Any) -> Tensor:
-    if x.shape[-1] == 48:
-        raise RuntimeError("made for one shape")
-    return layer_norm(x, *others)
 
 
 ON_GPUS = target(then(lambda y: y + on_other_thread()), devices=frozenset({"cuda"}))
@@ -517,7 +467,7 @@ class ShowsAnotherEps(nn.LayerNorm):
 
 @pytest.mark.usefixtures("small_catalogue")
 def test_a_module_that_shows_another_eps_than_it_adds_has_a_remark() -> None:
-    verdict = verify(ShowsAnotherEps, quick=True, dtypes=["float32"], fail_fast=True)
+    verdict = quick(ShowsAnotherEps, fail_fast=True)
     remarks = [own.kind for own in verdict.remarks if own.kind not in OF_NATIVE]
     assert remarks == [RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS]
 
@@ -549,12 +499,8 @@ def test_what_is_wrong_is_told_though_another_setting_raises() -> None:
     assert found["y_shares_no_memory"].text.startswith("returns a y that shares the memory of an")
 
 
-def under_autocast(x: Tensor, *others: Any) -> Tensor:
-    if torch.is_autocast_enabled("cpu"):
-        raise TypeError("halves")
-    return layer_norm(x, *others)
-
-
+FOR_48 = raising(RuntimeError("made for one shape"), lambda x: x.shape[-1] == 48)
+UNDER_AUTOCAST = raising(TypeError("halves"), lambda x: torch.is_autocast_enabled("cpu"))
 AUTOCAST, RAISES = "keeps_accuracy_under_autocast", RemarkKind.RAISES
 
 
@@ -562,12 +508,12 @@ AUTOCAST, RAISES = "keeps_accuracy_under_autocast", RemarkKind.RAISES
     ("implementation", "severity", "kind", "text"),
     [
         (
-            target(raising_for_48),
+            target(FOR_48),
             Severity.REMARK,
             RAISES,
             "raises in the check takes_a_list_that_has_changed (RuntimeError: made for one shape)",
         ),
-        (target(under_autocast), Severity.RAISES, AUTOCAST, "torch.autocast is on"),
+        (target(UNDER_AUTOCAST), Severity.RAISES, AUTOCAST, "torch.autocast is on"),
         (
             target(then(lambda y: (y, None))),  # several checks find it
             Severity.WRONG,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from factories.verify_targets import mutant
+from factories.verify_targets import mutant, raising
 from torch import Tensor
 
 from harness.cases import make_inputs
@@ -36,10 +36,6 @@ def spoiled(by: float) -> Implementation:
         return y
 
     return changed(spoil)
-
-
-def raising(*arguments: Any) -> Tensor:
-    raise RuntimeError("never")
 
 
 @pytest.mark.parametrize("affine", [Affine.BOTH, Affine.NONE])
@@ -93,7 +89,7 @@ def test_the_row_shown_is_the_requested_or_the_worst_one(by: float) -> None:
     [
         (two_pass, CASE, 4, "row 4: x has rows 0 to 3"),
         (two_pass, replace(CASE, shape=(0, 5)), None, "there is no element to explain"),
-        (adopt(raising, "raising"), CASE, None, "RuntimeError: never"),
+        (adopt(raising(RuntimeError("never")), "raising"), CASE, None, "RuntimeError: never"),
         (changed(lambda y: (y, y)), CASE, None, "y is of type tuple"),
     ],
 )

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from factories.verify_targets import case_in, layer_norm, target
+from factories.verify_targets import case_in, layer_norm, quick, raising, target, then, with_dy
 from torch import Tensor
 
 from harness.records.finding import OF_NATIVE
-from harness.verify import verify
 from harness.verify.checks import huge
 from implementations import Implementation, UnsupportedError, native
 
@@ -33,30 +32,14 @@ def said(implementation: Implementation, memory_bytes: int = PLENTY) -> list[str
     return [f"{own.severity}: {own.text}" for own in found]
 
 
-def forgetful(*given: Any) -> Tensor:
-    """Takes dy of the first rows alone, as an index that wraps around would."""
-    y = layer_norm(*given)
-    if y.requires_grad:
-        y.register_hook(lambda dy: dy * (torch.arange(len(dy)) < ROWS)[:, None])
-    return y
+def first_rows(tensor: Tensor) -> Tensor:
+    """The first rows alone, as an index that wraps around reaches."""
+    return tensor * (torch.arange(len(tensor)) < ROWS)[:, None]
 
 
-def unwritten(x: Tensor, *others: Any) -> Tensor:
-    y = layer_norm(x, *others).clone()
-    y[ROWS:] = 0
-    return y
-
-
-def counting(x: Tensor, *others: Any) -> Tensor:
-    if len(x) > ROWS:
-        raise OverflowError("too many for an int")
-    return layer_norm(x, *others)
-
-
-def declining(x: Tensor, *others: Any) -> Tensor:
-    raise UnsupportedError("at most 2^31 - 1 elements")
-
-
+forgetful, unwritten = with_dy(first_rows), then(first_rows)
+counting = raising(OverflowError("too many for an int"), lambda x: len(x) > ROWS)
+declining = raising(UnsupportedError("at most 2^31 - 1 elements"))
 BEYOND = "for more than 2^31 - 1 elements"
 RAISES = "wrong: raises for 19 rows of 64: OverflowError: too many for an int"
 
@@ -120,7 +103,7 @@ def test_a_verdict_has_the_findings(
         y.view(-1)[huge.LIMIT :] = 0
         return y
 
-    subject, dtypes = target(wrong, forward_only=True), ("bfloat16",)
-    verdict = verify(subject, quick=True, dtypes=dtypes, fail_fast=True, huge_bytes=huge_bytes)
+    subject = target(wrong, forward_only=True)
+    verdict = quick(subject, "bfloat16", fail_fast=True, huge_bytes=huge_bytes)
     found = [own for own in verdict.findings if own.kind not in OF_NATIVE]
     assert [(own.kind, own.dtypes) for own in found] == kinds

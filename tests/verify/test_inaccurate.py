@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from factories import running_sums
 from factories.small_catalogue import use_small_catalogue
-from factories.verify_targets import mutant, target
+from factories.verify_targets import mutant, quick, target
 from torch import Tensor
 
 from harness.mutants import RIGHT
 from harness.records import Severity, Status
-from harness.verify import Grade, Outcome, verify, verify_case
+from harness.verify import Grade, Outcome, verify_case
 from implementations import (
     Algorithm,
     Implementation,
@@ -82,8 +82,7 @@ def test_the_line_between_right_inaccurate_and_wrong(
 def test_a_plain_running_sum_is_inaccurate(monkeypatch: pytest.MonkeyPatch) -> None:
     # running sums exceed the bound of trees in few small cases, and in long rows
     use_small_catalogue(monkeypatch, largest=140_000, one_in=8, contract=False, source=False)
-    plain = running_sums.two_passes
-    verdict = verify(plain, quick=True, dtypes=("float32",), fail_fast=True)
+    verdict = quick(running_sums.two_passes, fail_fast=True)
     assert verdict.outcome is Outcome.INACCURATE
     assert verdict.failures == ()
     (finding,) = verdict.of(Severity.INACCURATE)
@@ -97,7 +96,7 @@ RECENTRED = next(right for right in RIGHT if right.name == "recentred")
 
 def grade(function: Any, monkeypatch: pytest.MonkeyPatch, dtype: str = "float32") -> Grade:
     use_small_catalogue(monkeypatch, largest=4, one_in=20, contract=False, source=False)
-    return verify(function, quick=True, dtypes=(dtype,)).grades[0]
+    return quick(function, dtype).grades[0]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from factories.commanding import call
 from factories.small_catalogue import use_small_catalogue
-from factories.verify_targets import layer_norm, mutant
+from factories.verify_targets import layer_norm, mutant, quick
 from torch import Tensor
 
 from harness.records import RemarkKind, Severity
-from harness.verify import Verdict, verify
+from harness.verify import Verdict
 
 OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
 
@@ -23,10 +23,6 @@ OF_EPS = {RemarkKind.DEFAULT_EPS, RemarkKind.SHOWN_EPS}
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try few cases alone."""
     use_small_catalogue(monkeypatch, largest=1100, contract=False, source=False)
-
-
-def verdict_of(target: Any, **options: Any) -> Verdict:
-    return verify(target, quick=True, dtypes=("float32",), **options)
 
 
 def causes_of(verdict: Verdict, kind: str) -> list[Any]:
@@ -50,7 +46,7 @@ def fixed(x: Tensor, normalized_shape: Any, weight: Tensor, bias: Tensor) -> Ten
 def test_suggestions_agree_and_no_eps_is_stated_unless_the_variance_is_right(
     target: Any, is_of_eps: bool
 ) -> None:
-    verdict = verdict_of(target)
+    verdict = quick(target)
     assert verdict.is_wrong
     causes = causes_of(verdict, "mistake")
     assert len(causes) <= 2
@@ -72,7 +68,7 @@ def wrong_from_130(x: Tensor, *arguments: Any) -> Tensor:
 
 def test_the_verdict_names_where_outputs_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_catalogue(monkeypatch, largest=1000, contract=False, source=False)
-    (found,) = causes_of(verdict_of(wrong_from_130, normalized_dims=1), "trigger")
+    (found,) = causes_of(quick(wrong_from_130, normalized_dims=1), "trigger")
     assert found.text == "dx wrong where N >= 130"
 
 
@@ -86,7 +82,7 @@ def test_the_verdict_names_where_outputs_are_wrong(monkeypatch: pytest.MonkeyPat
 def test_the_example_has_as_few_rows_and_elements_as_show_the_mistake(
     name: str, output: str, shape: tuple[int, ...], conditions: tuple[str, ...]
 ) -> None:
-    example = verdict_of(mutant(name)).example
+    example = quick(mutant(name)).example
     assert example is not None
     assert (example.output, example.shape, example.conditions) == (output, shape, conditions)
     assert (example.bias is None) is bool(conditions)
@@ -106,7 +102,7 @@ def test_the_example_shows_the_numbers_and_the_lines_that_reproduce_it_run(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text(UNBIASED)
-    verdict = verdict_of(f"{file}:unbiased")
+    verdict = quick(f"{file}:unbiased")
     assert verdict.of(Severity.CAUSE)[0].text.startswith("divides the variance by N-1")
     assert verdict.reproduce is not None
     exec(verdict.reproduce, {})
@@ -126,7 +122,7 @@ def test_the_example_shows_the_numbers_and_the_lines_that_reproduce_it_run(
 
 
 def test_an_inaccurate_target_has_the_example_of_its_worst_element() -> None:
-    verdict = verify("native", quick=True, dtypes=("bfloat16",))
+    verdict = quick("native", "bfloat16")
     finding, *_ = verdict.of(Severity.INACCURATE)
     example = verdict.example
     assert example is not None

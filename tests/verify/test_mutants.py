@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import quick
 
 from harness.mutants import CONDITIONS, RIGHT, WRONG, Mutant, gradient, layer_norm_of, named
 from harness.records import RemarkKind, Status
@@ -52,7 +53,7 @@ def test_a_right_one_written_in_an_unusual_way_has_no_finding(
 ) -> None:
     use_small_catalogue(monkeypatch, largest=3000, one_in=6, source=False)
     right = next(right for right in RIGHT if right.name == "batch_norm_of_rows")
-    verdict = verify(right, quick=True, dtypes=("bfloat16",), fail_fast=True)
+    verdict = quick(right, "bfloat16", fail_fast=True)
     assert verdict.passed
     assert [own for own in verdict.findings if own.kind not in OF_NATIVE] == []
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 from factories import published, wrong_modules
+from factories.verify_targets import quick
 from torch import nn
 
 from harness.records import Severity
 from harness.records.finding import Finding
 from harness.report.verdict import headline
 from harness.run.attempt import attempt
-from harness.verify import Outcome, verify
+from harness.verify import Outcome
 from harness.verify.checks import constructors, contract_checks, modules
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.find_scope import find_scope
@@ -205,10 +206,9 @@ def test_parameters_of_another_start_are_right_if_the_constructor_is_told_so() -
 
 @pytest.mark.usefixtures("small_catalogue")
 def test_the_verdict_names_what_is_wrong_or_raises() -> None:
-    quick: Any = {"quick": True, "dtypes": ["float32"]}
-    wrong = verify(wrong_modules.Unfreezes, **quick)
+    wrong = quick(wrong_modules.Unfreezes)
     assert wrong.outcome is Outcome.WRONG
     assert "it unfreezes weight in every mode where" in headline(wrong)
-    raising = verify(wrong_modules.AffineOffRaises, **quick)
+    raising = quick(wrong_modules.AffineOffRaises)
     assert raising.outcome is Outcome.RIGHT
     assert "but it raises where it is made without weight and bias" in headline(raising)

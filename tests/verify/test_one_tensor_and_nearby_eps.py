@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -25,12 +24,10 @@ class _ByAddress(torch.autograd.Function):
     """Keeps the gradients of parameters by their address."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, weight, bias)
+    def forward(ctx: Any, x: Tensor, shape: Any, w: Tensor, b: Tensor, eps: float) -> Tensor:
+        ctx.save_for_backward(x, w, b)
         ctx.shape, ctx.eps = shape, eps
-        return layer_norm(x, shape, weight, bias, eps)
+        return layer_norm(x, shape, w, b, eps)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -42,29 +39,20 @@ class _ByAddress(torch.autograd.Function):
         return dx, None, *(kept[own.data_ptr()] for own in ctx.saved_tensors[1:]), None
 
 
-def by_address(
-    x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
-    if weight is None or bias is None:
-        return layer_norm(x, shape, weight, bias, eps)
-    return _ByAddress.apply(x, shape, weight, bias, eps)
+def by_address(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Any:
+    norm = layer_norm if w is None or b is None else _ByAddress.apply
+    return norm(x, shape, w, b, eps)
 
 
-def tied(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
-    return layer_norm(x, shape, weight, None if bias is weight else bias, eps)
+def tied(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Tensor:
+    return layer_norm(x, shape, w, None if b is w else b, eps)
 
 
 def _rounding(digits: int) -> Any:
-    @lru_cache
-    def first_of(key: str) -> list[float]:
-        return []
+    first: dict[str, float] = {}
 
-    def norm(
-        x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-    ) -> Tensor:
-        kept = first_of(f"{eps:.{digits}g}")
-        kept.append(eps)
-        return layer_norm(x, shape, weight, bias, kept[0])
+    def norm(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Tensor:
+        return layer_norm(x, shape, w, b, first.setdefault(f"{eps:.{digits}g}", eps))
 
     return norm
 

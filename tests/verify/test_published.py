@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from factories import published
 from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import quick
 from torch import nn
 
 from harness.records import Affine, RemarkKind
 from harness.records.finding import OF_NATIVE
-from harness.verify import Outcome, verify
+from harness.verify import Outcome
 
 BOTH, WEIGHT, NONE = Affine.BOTH, Affine.WEIGHT, Affine.NONE
 EVERY = (BOTH, WEIGHT, NONE, Affine.BIAS)
@@ -82,7 +83,7 @@ def test_a_true_layer_norm_passes_within_its_scope(
 ) -> None:
     full = right.in_full
     use_small_catalogue(monkeypatch, largest=4100, one_in=10, contract=full, source=full)
-    verdict = verify(right.target, quick=True, dtypes=("float32",), fail_fast=True, init=right.init)
+    verdict = quick(right.target, fail_fast=True, init=right.init)
     assert [own.text for own in (*verdict.failures, *verdict.violations)] == []
     assert verdict.outcome is Outcome.RIGHT
     assert verdict.declined == ()  # nothing outside the scope is tried
@@ -111,12 +112,12 @@ def test_another_normalisation_is_named(
     target: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_small_catalogue(monkeypatch, largest=1100, one_in=6, contract=False, source=False)
-    verdict = verify(target, quick=True, dtypes=("float32",), fail_fast=True)
+    verdict = quick(target, fail_fast=True)
     assert verdict.outcome is Outcome.WRONG
     assert verdict.instead == name
 
 
 def test_a_required_constructor_argument_is_named() -> None:
-    verdict = verify(nn.GroupNorm, quick=True, dtypes=("float32",))
+    verdict = quick(nn.GroupNorm)
     assert verdict.outcome is Outcome.NOT_VERIFIED
     assert "--init 'num_groups=...'" in verdict.declined[0].text

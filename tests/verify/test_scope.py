@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from factories.verify_targets import layer_norm
+from factories.verify_targets import layer_norm, quick, raising
 from torch import Tensor, nn
 
 from harness.records import Affine, Case, Direction, RemarkKind, Status
 from harness.records.finding import OF_NATIVE
-from harness.verify import Scope, Verdict, verify, verify_case
+from harness.verify import Scope, Verdict, verify_case
 from implementations import UnsupportedError
 
 CASE = Case(implementation="target", shape=(6, 35), eps=1e-3)
@@ -41,22 +41,15 @@ TWO_AXES = {"normalized_axes": (1, 3, 4, 5)}
             replace(CASE, dtype="bfloat16"),
             {"affine": Affine.NONE, "param_dtype": "bfloat16"},
         ),
+        (Scope(declined=ONE_AXIS), SEVERAL, None),
+        (Scope(declined={"param_dtype": ("float32",)}), replace(CASE, dtype="bfloat16"), None),
+        (Scope(declined={"layout": ("transposed",)}), replace(CASE, layout="transposed"), None),
     ],
 )
-def test_a_case_is_fitted_to_the_scope(scope: Scope, case: Case, changes: dict[str, Any]) -> None:
-    assert scope.fit(case) == replace(case, **changes)
-
-
-@pytest.mark.parametrize(
-    ("declined", "case"),
-    [
-        (ONE_AXIS, SEVERAL),
-        ({"param_dtype": ("float32",)}, replace(CASE, dtype="bfloat16")),
-        ({"layout": ("transposed",)}, replace(CASE, layout="transposed")),
-    ],
-)
-def test_a_case_is_outside_the_scope(declined: dict[str, Any], case: Case) -> None:
-    assert Scope(declined=declined).fit(case) is None
+def test_a_case_is_fitted_to_the_scope_or_outside_it(
+    scope: Scope, case: Case, changes: dict[str, Any] | None
+) -> None:
+    assert scope.fit(case) == (None if changes is None else replace(case, **changes))
 
 
 # --- each limit of a target is found by calling it, and nothing else is reported as a limit ------
@@ -94,8 +87,7 @@ unless_backward = partial(unless, backward=True)
 
 def verdict_of(target: Any, *dtypes: str, **options: Any) -> Verdict:
     """Find the scope alone: no time is left to try cases."""
-    dtypes = dtypes or ("float32",)
-    return verify(target, quick=True, dtypes=dtypes, time_budget_s=0.0, **options)
+    return quick(target, *dtypes, time_budget_s=0.0, **options)
 
 
 def found(target: Any, *dtypes: str, **options: Any) -> Scope:
@@ -114,12 +106,9 @@ def of_rows(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tenso
     return layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
-def declares(x: Tensor, *others: Any) -> Tensor:
-    if not x.is_contiguous() or not x.numel():
-        raise UnsupportedError("needs a contiguous x")
-    return layer_norm(x, *others)
-
-
+declares = raising(
+    UnsupportedError("needs a contiguous x"), lambda x: not (x.is_contiguous() and x.numel())
+)
 NOT_THIS = "(RuntimeError: not this)"
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import quick
 
-from harness.verify import Outcome, Verdict, verify
+from harness.verify import Outcome, Verdict
 
 _HEAD = """
 import bisect
@@ -81,8 +82,7 @@ FOUND = {
 
 @pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
 def test_what_a_decision_hides_is_found(tmp_path: Path, body: str) -> None:
-    target = _target(tmp_path, body)
-    assert verify(target, quick=True, dtypes=["float32"], fail_fast=True).outcome is Outcome.WRONG
+    assert quick(_target(tmp_path, body), fail_fast=True).outcome is Outcome.WRONG
 
 
 _MODULE = """
@@ -122,8 +122,7 @@ def test_contract_checks_are_run_on_each_path(
 ) -> None:
     monkeypatch.undo()
     use_small_catalogue(monkeypatch, largest=900, one_in=6)  # with contract checks
-    target = _target(tmp_path, body)
-    assert verify(target, quick=True, dtypes=["float32"], fail_fast=True).outcome is Outcome.WRONG
+    assert quick(_target(tmp_path, body), fail_fast=True).outcome is Outcome.WRONG
 
 
 def test_what_a_constructor_decides_is_found_or_named(
@@ -135,7 +134,7 @@ def test_what_a_constructor_decides_is_found_or_named(
     def verdict(name: str, limit: str) -> Verdict:
         path = tmp_path / f"{name}.py"
         path.write_text(_MODULE.replace("LIMIT", limit))
-        return verify(f"{path}:Norm", quick=True, dtypes=["float32"])
+        return quick(f"{path}:Norm")
 
     assert "for an x of 2x6001" in str(verdict("wrong_norm", "6000").findings)
     remarks = verdict("right_norm", "1 << 40").remarks
@@ -154,7 +153,7 @@ NAMED = {
 
 @pytest.mark.parametrize(("text", "body"), NAMED.items(), ids=NAMED)
 def test_what_no_case_turns_is_named(tmp_path: Path, text: str, body: str) -> None:
-    verdict = verify(_target(tmp_path, body), quick=True, dtypes=["float32"])
+    verdict = quick(_target(tmp_path, body))
     assert verdict.outcome is Outcome.RIGHT
     (named,) = [own for own in verdict.remarks if own.kind == "never_tried"]
     assert any(own.startswith(text) for own in named.evidence)
@@ -165,7 +164,7 @@ OF_EMPTY = ["k = max(n, 1)", "y = y if rows else wrong", "y = y if normalized_sh
 
 @pytest.mark.parametrize("body", OF_EMPTY)
 def test_what_an_empty_x_alone_turns_is_not_named(tmp_path: Path, body: str) -> None:
-    verdict = verify(_target(tmp_path, body), quick=True, dtypes=["float32"])
+    verdict = quick(_target(tmp_path, body))
     named = [own.evidence for own in verdict.remarks if own.kind == "never_tried"]
     assert not any("max" in text or "never false" in text for own in named for text in own)
 
@@ -176,8 +175,6 @@ def test_what_another_target_of_the_file_decided_is_not_named(tmp_path: Path) ->
         _HEAD.replace("BODY", "y = wrong if n > 1 << 40 else y")
         + "def other(*given):\n    return right(*given)\n"
     )
-    first, second = (
-        verify(f"{path}:{name}", quick=True, dtypes=["float32"]) for name in ("target", "other")
-    )
+    first, second = (quick(f"{path}:{name}") for name in ("target", "other"))
     assert [own.kind for own in first.remarks].count("never_tried") == 1
     assert "never_tried" not in [own.kind for own in second.remarks]

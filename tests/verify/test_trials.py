@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,11 +23,8 @@ COLUMNS = Inaccuracy.COLUMN_SUMS
 REASON = "RuntimeError: size 3"
 
 
-def trial(
-    status: Status, dtype: str = "float32", explained: Inaccuracy | None = None, output: str = "y"
-) -> Judged:
+def trial(status: Status, dtype: str = "float32", **explained_by: Inaccuracy) -> Judged:
     case = replace(CASE, dtype=dtype, param_dtype=dtype)
-    explained_by = {output: explained} if explained else {}
     return Judged(case=case, status=status, reason=REASON, explained_by=explained_by)
 
 
@@ -38,6 +36,7 @@ def results(*trials: Judged) -> CaseResults:
 
 
 OK, WRONG = trial(Status.OK), trial(Status.WRONG)
+inaccurate = partial(trial, Status.INACCURATE)
 
 
 @pytest.mark.parametrize(
@@ -54,29 +53,19 @@ OK, WRONG = trial(Status.OK), trial(Status.WRONG)
             ["wrong: crashed", "limit: declined", "limit: declined"],
         ),
         (
-            (
-                trial(Status.INACCURATE, explained=STATISTICS),
-                trial(Status.INACCURATE, explained=RUNNING),
-            ),
+            (inaccurate(y=STATISTICS), inaccurate(y=RUNNING)),
             [Count(dtype="float32", inaccurate=2)],
             [f"inaccurate: {STATISTICS}", f"inaccurate: {RUNNING}"],
         ),
         # sums over the rows show in dbias; dweight is explained by the statistics, too
         (
-            (
-                trial(Status.INACCURATE, explained=STATISTICS),
-                trial(Status.INACCURATE, explained=COLUMNS, output="dbias"),
-            ),
+            (inaccurate(y=STATISTICS), inaccurate(dbias=COLUMNS)),
             [Count(dtype="float32", inaccurate=2)],
             [f"inaccurate: {COLUMNS}", f"inaccurate: {STATISTICS}"],
         ),
         # a dtype with a wrong case has no reason of inaccurate ones
         (
-            (
-                trial(Status.INACCURATE, explained=RUNNING),
-                WRONG,
-                trial(Status.INACCURATE, "float64", RUNNING),
-            ),
+            (inaccurate(y=RUNNING), WRONG, inaccurate("float64", y=RUNNING)),
             [
                 Count(dtype="float32", inaccurate=1, failed=1),
                 Count(dtype="float64", inaccurate=1),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from factories.small_catalogue import Plan
 from factories.verdict_examples import EXAMPLES
-from factories.verify_targets import layer_norm, mutant, then
+from factories.verify_targets import layer_norm, mutant, quick, raising, then
 from torch import Tensor
 
 import implementations
@@ -22,7 +22,6 @@ from harness.verify import (
     Outcome,
     Verdict,
     VerifyOptions,
-    verify,
     verify_case,
     verify_target,
 )
@@ -32,10 +31,6 @@ pytestmark = pytest.mark.usefixtures("small_catalogue")
 
 FORWARD = (Direction.FORWARD,)
 RIGHT, WRONG, NOT_VERIFIED = Outcome.RIGHT, Outcome.WRONG, Outcome.NOT_VERIFIED
-
-
-def quick(target: Any, *dtypes: str, **options: Any) -> Verdict:
-    return verify(target, quick=True, dtypes=dtypes or ("float32",), **options)
 
 
 def watched(target: Any, on_case: Callable[[Case], None], **options: Any) -> Verdict:
@@ -50,28 +45,11 @@ def one_nan(y: Tensor) -> Tensor:
     return y + spoiled
 
 
-def raising(*arguments: Any) -> Tensor:
-    raise RuntimeError("not today")
-
-
-def declining(*arguments: Any) -> Tensor:
-    raise UnsupportedError("not today")
-
-
-def unless(refuses: Callable[[Tensor], bool], error: Exception) -> Callable[..., Tensor]:
-    """A right LayerNorm that raises for some x."""
-
-    def function(x: Tensor, *others: Any) -> Tensor:
-        if refuses(x):
-            raise error
-        return layer_norm(x, *others)
-
-    return function
-
-
-THIRTY_ONE = unless(lambda x: x.shape[-1] == 31, IndexError("thirty-one"))
-CHOOSY = unless(lambda x: x.shape[-1] not in {32, 33}, UnsupportedError("32 and 33 alone"))
-NO_HALVES = unless(lambda x: x.dtype is torch.float16, KeyError(torch.float16))
+RAISING = raising(RuntimeError("not today"))
+DECLINING = raising(UnsupportedError("not today"))
+THIRTY_ONE = raising(IndexError("thirty-one"), lambda x: x.shape[-1] == 31)
+CHOOSY = raising(UnsupportedError("32 and 33 alone"), lambda x: x.shape[-1] not in {32, 33})
+NO_HALVES = raising(KeyError(torch.float16), lambda x: x.dtype is torch.float16)
 BOTH = ("float32", "float16")
 
 
@@ -82,8 +60,8 @@ BOTH = ("float32", "float16")
         (then(one_nan), (), WRONG, Severity.WRONG, "y"),
         (then(Tensor.double), (), WRONG, Severity.WRONG, "y has dtype"),
         (mutant("detached"), (), WRONG, Severity.WRONG, "without gradient"),
-        (raising, (), NOT_VERIFIED, Severity.LIMIT, "RuntimeError: not today"),
-        (declining, (), NOT_VERIFIED, Severity.LIMIT, "not today"),
+        (RAISING, (), NOT_VERIFIED, Severity.LIMIT, "RuntimeError: not today"),
+        (DECLINING, (), NOT_VERIFIED, Severity.LIMIT, "not today"),
         (CHOOSY, (), NOT_VERIFIED, Severity.LIMIT, "32 and 33 alone"),
         (THIRTY_ONE, (), RIGHT, Severity.REMARK, "IndexError: thirty-one"),
         (NO_HALVES, BOTH, RIGHT, Severity.LIMIT, "KeyError"),
@@ -100,7 +78,7 @@ def test_a_target_gets_its_verdict(
         assert any(words in finding.text for finding in verdict.of(severity))
     if outcome is RIGHT:
         assert [count.is_verified for count in verdict.counts] == [True, False][: len(dtypes) or 1]
-    assert (verdict.scope is None) is (target in {raising, declining})
+    assert (verdict.scope is None) is (target in {RAISING, DECLINING})
 
 
 def test_a_wrong_backward_is_right_without_gradients() -> None:
@@ -131,7 +109,7 @@ def test_assert_layer_norm_raises_for_a_remark_only_if_strict() -> None:
     with pytest.raises(AssertionError, match="IndexError: thirty-one"):
         assert_layer_norm(THIRTY_ONE, strict=True, **options)
     with pytest.raises(AssertionError, match=r"(?s)not verified.*RuntimeError: not today"):
-        assert_layer_norm(raising, **options)
+        assert_layer_norm(RAISING, **options)
 
 
 @pytest.mark.parametrize("target", ["torch.nn:LayerNorm", implementations.native, layer_norm])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -39,14 +40,12 @@ Worker = list[Any]
 
 
 @dataclass
-class FakeFleet:
+class FakeFleet(AbstractContextManager["FakeFleet"]):
     """A fleet with scripted workers; each answers one request."""
 
     workers: list[Worker]
     requests: list[tuple[str, VerifyOptions, dict[Case, str]]] = field(default_factory=list)
-    info: Any = field(
-        default_factory=lambda: SimpleNamespace(device_counts={"cpu": 1}, unavailable={})
-    )
+    info = SimpleNamespace(device_counts={"cpu": 1}, unavailable={})
 
     def unresolved(self, targets: object, init: object, resolve: object) -> list[str]:
         assert resolve is workers.why_unverifiable
@@ -61,9 +60,6 @@ class FakeFleet:
         if isinstance(end, BaseException):
             raise end
         return end
-
-    def __enter__(self) -> FakeFleet:
-        return self
 
     def __exit__(self, *ended: object) -> None:
         pass
