@@ -23,27 +23,17 @@ settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _alone() -> None:
-    """A pytest that a test starts is no worker of ours."""
-    os.environ.pop("PYTEST_XDIST_WORKER", None)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
+def _process() -> None:
     """With one thread, sums are added in the same order on every machine."""
     torch.set_num_threads(1)
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # a pytest that a test starts is no worker of ours
 
 
 @pytest.fixture(autouse=True)
-def _import_path() -> Iterator[None]:
-    """Take folders off the import path that finding a target has put there."""
+def _restored() -> Iterator[None]:
+    """Restore what targets and commands leave changed: import path, threads, garbage collector."""
     before = list(sys.path)
     yield
     sys.path[:] = before
-
-
-@pytest.fixture(autouse=True)
-def _garbage_collector() -> Iterator[None]:
-    """Switch the garbage collector on again after a command that switches it off for speed."""
-    yield
+    torch.set_num_threads(1)
     gc.enable()

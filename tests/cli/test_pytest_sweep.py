@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from factories.commanding import call
 from factories.fake_device import FakeDevice
-from factories.known_functions import CASE
+from factories.small_cases import CASE
 
 from harness.cases import make_inputs
 from harness.cli.pytest_sweep import time_with

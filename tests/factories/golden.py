@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["assert_golden"]
-
 
 def assert_golden(text: str, path: Path) -> None:
     """Compare ``text`` with the golden file; ``WRITE_GOLDEN=1 pytest FILE`` rewrites it first."""

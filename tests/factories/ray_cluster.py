@@ -10,10 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from types import TracebackType
 from typing import Any
-
-__all__ = ["LOOPBACK", "RayCluster"]
 
 # Ray then takes the loopback address, as on systems where it has no clusters
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -36,12 +33,7 @@ class RayCluster:
     def __enter__(self) -> RayCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
     def add(self, *names: str, **environment: str) -> None:
@@ -53,9 +45,7 @@ class RayCluster:
         self._ask("kill", name)
 
     def _ask(self, *request: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         assert self._reply() == "done"
 
     def _reply(self) -> str:

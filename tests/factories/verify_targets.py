@@ -14,17 +14,6 @@ from harness.mutants import named
 from harness.records import Case
 from implementations import Implementation
 
-__all__ = [
-    "CASE",
-    "by_call",
-    "case_in",
-    "every_dtype",
-    "layer_norm",
-    "mutant",
-    "target",
-    "then",
-]
-
 every_dtype = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 
 

@@ -135,10 +135,7 @@ def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None
     of = inputs_of(shape)
     one = results(of)
     torch.set_num_threads(2)
-    try:
-        assert same(results(of), one)
-    finally:
-        torch.set_num_threads(1)
+    assert same(results(of), one)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
