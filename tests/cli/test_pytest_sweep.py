@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from factories.commanding import call
 from factories.fake_device import FakeDevice
+from factories.python_process import pytest_in
 from factories.small_cases import CASE
 
 from harness.cases import make_inputs
@@ -82,7 +82,7 @@ OUTCOMES = {
 TIMED = {name for name, (kind, _) in OUTCOMES.items() if kind == "passed" and "4x8" in name}
 
 
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def pytest_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest in ``folder`` beside another test, with warnings as errors."""
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "test_others.py").write_text(
@@ -90,10 +90,7 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         "    assert pytestconfig.pluginmanager.hasplugin('layernorm_bench')\n"
         "    assert not {'torch', 'harness.cli.pytest_sweep'} & set(sys.modules)\n"
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    return pytest_in(folder, *arguments)
 
 
 # --- the outcome of a case -----------------------------------------------------------------------
@@ -109,7 +106,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         "--layernorm-sweep", "tiny.toml", "--benchmark-max-time=0.01", "--benchmark-min-rounds=2",
         "-v", "--junitxml=found.xml", "--benchmark-json=found.json",
     )  # fmt: skip
-    done = pytest_in(folder, *options)
+    done = pytest_beside(folder, *options)
     return SimpleNamespace(folder=folder, text=done.stdout + done.stderr)
 
 
@@ -156,13 +153,14 @@ ONE_CASE = "ci::native/forward/32x128/float32/normal"
 def test_cases_are_selected_by_node_id_and_k_like_any_test(tmp_path: Path) -> None:
     options = ("--layernorm-sweep", "ci", "--layernorm-implementation", "native", "-v")
     others = (ONE_CASE.replace("/forward/", "/backward/"), "-k", "forward/32x128/float32")
-    done = pytest_in(tmp_path, *options, ONE_CASE, *others, "test_others.py", "--benchmark-disable")
+    names = (ONE_CASE, *others, "test_others.py")
+    done = pytest_beside(tmp_path, *options, *names, "--benchmark-disable")
     assert f"{ONE_CASE} PASSED" in done.stdout
     assert "1 passed, 2 deselected" in done.stdout  # of them one of another file
 
 
 def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path) -> None:
-    assert "1 passed" in pytest_in(tmp_path).stdout
+    assert "1 passed" in pytest_beside(tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -175,7 +173,7 @@ def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path
     ],
 )
 def test_wrong_use_is_one_line_and_no_test(tmp_path: Path, arguments: str, fact: str) -> None:
-    done = pytest_in(tmp_path, *arguments.split())
+    done = pytest_beside(tmp_path, *arguments.split())
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert fact in done.stderr
     assert "Traceback" not in done.stderr + done.stdout

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 from factories.checked_runs import BASELINE, ONE, THREE, TWO, counts, gate, run_of, store
-from factories.choice_records import ran
 from factories.commanding import answer, call, write_journal
 from factories.compared_runs import (
     ELSEWHERE,
@@ -174,16 +171,7 @@ def test_files_of_an_earlier_run_do_not_outlast_a_crash(monkeypatch: pytest.Monk
     assert Path("new/junit.xml").read_text() == Path("new/summary.md").read_text() == ""
 
 
-# --- export and choose ---------------------------------------------------------------------------
-
-
-def test_choosing_needs_no_torch() -> None:
-    write(results_of(ran("native", 1.0), ran("one_pass", 0.5)), Path("run.parquet"))
-    code = (
-        "import sys; from harness.cli import main; "
-        "main(['choose', 'run.parquet'], standalone_mode=False); sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+# --- export --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import pytest
 from factories.commanding import call
 from factories.fake_device import LocalFleet
 from factories.git_repository import Repository
+from factories.python_process import python
 
 from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main
@@ -176,10 +176,7 @@ def options_of(words: list[str]) -> set[str]:
 
 @cache
 def pytest_options() -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--help"], capture_output=True, text=True, check=True
-    )
-    return {*re.findall(r"--[\w-]+", done.stdout)}
+    return {*re.findall(r"--[\w-]+", python("-m", "pytest", "--help").stdout)}
 
 
 def click_options() -> set[str]:
@@ -330,7 +327,7 @@ SCRIPT = ROOT / "docs" / "figures.py"
 
 
 def test_no_table_of_figures_is_stale() -> None:
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
+    done = python(SCRIPT)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from factories.python_process import python
 from fuzz import fuzz
 
 from harness.store import read
@@ -35,13 +33,7 @@ def test_a_published_result_is_read(path: Path) -> None:
     if path.name not in MADE_BY:
         assert read(path).records
         return
-    script = ROOT / "experiments" / MADE_BY[path.name]
-    report = subprocess.run(
-        [sys.executable, script, "--report", "--out", path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    report = python(ROOT / "experiments" / MADE_BY[path.name], "--report", "--out", path)
     assert report.returncode == 0, report.stderr
     assert "| --- |" in report.stdout
 
@@ -56,16 +48,10 @@ def test_a_published_result_is_read(path: Path) -> None:
     ],
 )
 def test_a_published_page_is_that_of_the_published_results(program: str, page: str) -> None:
-    path = ROOT / "reports" / "published" / page
+    path, experiments = ROOT / "reports" / "published" / page, ROOT / "experiments"
     published = path.read_text()
     try:
-        done = subprocess.run(
-            [sys.executable, ROOT / "experiments" / program, "--report"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "experiments")},
-        )
+        done = python(experiments / program, "--report", PYTHONPATH=str(experiments))
         assert done.returncode == 0, done.stderr
         assert path.read_text() == published
     finally:

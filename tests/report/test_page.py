@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from base64 import b64encode
 from dataclasses import replace
 from functools import partial
@@ -215,11 +213,6 @@ def test_a_page_loads_nothing_runs_its_own_script_alone_and_is_small(page: str) 
     assert policy["script-src"] == f"'sha256-{script_hash}'"
     assert not re.search(r"<[^>]* on\w+=|(?:src|href)=\"(?!#)|@import|url\((?!#)", page)
     assert len(page.encode()) < 1_000_000
-
-
-def test_a_report_needs_no_torch() -> None:
-    code = "import sys; from harness.report import build_page; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_page_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -206,9 +206,3 @@ def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
     assert "Traceback" not in err
     assert err.endswith(f" --out {session.out} --resume\n")
     assert rows(read_journal(session.journal).records) == mine.calls == [1, 2]
-
-
-def test_the_parent_of_a_run_does_not_import_torch() -> None:
-    doors = "from harness.run import Fleet, Session, plan, merged; import harness.regression.ab"
-    program = f"import sys; {doors}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
