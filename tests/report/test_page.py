@@ -26,7 +26,6 @@ from harness.records import (
     Direction,
     MeasurementWarning,
     Mode,
-    NotMeasuredError,
     Record,
     Status,
     WarningKind,
@@ -238,11 +237,6 @@ def test_an_infinite_number_becomes_a_text_and_a_missing_one_null() -> None:
     numbers = embedded(build_page([replace(SMALL, records=records)]))["numbers"]
     assert numbers["error_ulp"][0] == "inf"
     assert numbers["latency_s"][0] is None
-
-
-def test_a_run_without_a_record_has_no_page() -> None:
-    with pytest.raises(NotMeasuredError):
-        build_page([replace(SMALL, records=())])
 
 
 def test_of_too_many_cases_the_worst_are_shown_and_the_file_is_named(

@@ -189,10 +189,3 @@ def test_a_disk_that_fills_under_parquet_leaves_the_old_file_and_nothing_else(
     monkeypatch.undo()
     assert same(read(path), RESULTS)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file, no folder", encoding="utf-8")
-    path = tmp_path / "file" / "results"  # nobody can write there, not even root
-    with pytest.raises(StoreError, match=f"{path}: cannot be written: "):
-        Journal(path)

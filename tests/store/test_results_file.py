@@ -114,7 +114,6 @@ FOREIGN = pa.table({name: [1] for name in "abcdefgh"})
     [
         *((holding(content), "not a readable results file, or damaged")
           for content in (b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000)),
-        (Path.unlink, "no such file; make one with `layernorm-bench run`"),
         (lambda path: pq.write_table(FOREIGN, path), "not the records of a run"),
         (rewritten(unchanged, schema=str(SCHEMA_VERSION + 1)), "has schema version "),
         (rewritten(lambda table: table.drop_columns(["status"])),
