@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from factories import failing_targets
 from factories.commanding import call
 from factories.fake_device import FakeDevice
 from factories.python_process import pytest_in
@@ -21,27 +23,6 @@ from harness.records import Direction, Status
 from harness.store import read
 from implementations import native
 
-SUBJECTS = """
-import warnings
-from torch.nn.functional import layer_norm
-from implementations import Implementation
-
-def wrong(*arguments):
-    return layer_norm(*arguments) * 1.01
-
-def warns(*arguments):
-    warnings.warn("this is slow")
-    return layer_norm(*arguments)
-
-def raises(*arguments):
-    raise RuntimeError("not today")
-
-KEPT = {}
-def remembers(x, *arguments):
-    return KEPT.setdefault(x.data_ptr(), layer_norm(x, *arguments))
-
-forward_only = Implementation(name="f", function=layer_norm, source="", forward_only=True)
-"""
 SWEEP = """
 [[grids]]
 implementations = [
@@ -100,7 +81,7 @@ def pytest_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[
 def session(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The files and the output of one run of pytest on a sweep with every kind of outcome."""
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "subjects.py").write_text(SUBJECTS)
+    copy(failing_targets.__file__, folder / "subjects.py")
     (folder / "tiny.toml").write_text(SWEEP)
     options = (
         "--layernorm-sweep", "tiny.toml", "--benchmark-max-time=0.01", "--benchmark-min-rounds=2",

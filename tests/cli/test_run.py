@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from shutil import copy
 
 import pytest
 import torch
 from click.testing import Result
+from factories import failing_targets
 from factories.commanding import ONE, answer, call, complaint
 from factories.fake_device import LocalFleet
 from factories.golden import assert_golden
@@ -17,30 +19,12 @@ from harness.cases import load_preset
 from harness.records import NotMeasuredError, Status
 from harness.store import read, to_plain
 
-SUBJECTS = """
-import os
-
-def double(x, *_):
-    return x * 2
-
-def raises(*_):
-    raise ValueError("no")
-
-def aborts(*_):
-    print("noise")
-    os.abort()
-
-def prints(x, *_):
-    print("noise")
-    os.write(1, b"more noise")
-    return x
-"""
 RESULTS = Path("mine.parquet")
 
 
 @pytest.fixture(autouse=True)
 def _subjects() -> None:
-    Path("mine.py").write_text(SUBJECTS)
+    copy(failing_targets.__file__, "mine.py")
 
 
 def errors_of(targets: str, *more: str) -> Result:
@@ -53,17 +37,17 @@ def errors_of(targets: str, *more: str) -> Result:
 
 @pytest.mark.parametrize(
     ("fail_on", "failed_on"),
-    [("", []), ("--fail-on wrong,out_of_guarantee", ["mine.py:double", "one_pass"])],
+    [("", []), ("--fail-on wrong,out_of_guarantee", ["mine.py:wrong", "one_pass"])],
 )
 def test_wrong_results_fail_a_run_only_if_asked(fail_on: str, failed_on: list[str]) -> None:
     sweep = "--shape 4x64 --distribution offset_1e3 --measure errors --out mine.parquet --json"
-    targets = "mine.py:double,one_pass,recentred"
+    targets = "mine.py:wrong,one_pass,recentred"
     found = call("run", "-i", targets, *sweep.split(), *fail_on.split())
     assert found.exit_code == bool(failed_on)
     outcome = json.loads(found.stdout)
     assert outcome["statuses"] == {"wrong": 1, "out_of_guarantee": 1, "ok": 1}
     assert [name.split("/")[0] for name in outcome["failed_on"]] == failed_on
-    assert outcome["next_command"].startswith("layernorm-bench explain mine.py:double ")
+    assert outcome["next_command"].startswith("layernorm-bench explain mine.py:wrong ")
 
 
 def test_a_failed_case_fails_the_run() -> None:
@@ -74,7 +58,7 @@ def test_a_failed_case_fails_the_run() -> None:
 
 
 def test_wrong_results_outrank_a_failed_case() -> None:
-    found = errors_of("mine.py:double,mine.py:raises", "--fail-on", "wrong")
+    found = errors_of("mine.py:wrong,mine.py:raises", "--fail-on", "wrong")
     assert found.exit_code == 1
     assert "1 error" in found.stderr
 
@@ -196,7 +180,7 @@ def test_a_case_that_failed_is_run_again_by_itself() -> None:
 
 
 def test_a_wrong_case_is_explained() -> None:
-    explained = answer(*next_words("double", ODD, code=0))
+    explained = answer(*next_words("wrong", ODD, code=0))
     (record,) = read(RESULTS).records
     assert (record.status, explained["status"]) == (Status.WRONG, "wrong")
     assert explained["case"] == json.loads(json.dumps(to_plain(record.case)))
@@ -229,9 +213,9 @@ def test_a_crash_costs_its_case_and_no_implementation_prints_into_the_json(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     file = Path("mine.py").resolve()  # the worker was started in another folder
-    found = errors_of(f"{file}:aborts,{file}:prints,native", "--json")
+    found = errors_of(f"{file}:crashes,{file}:prints,native", "--json")
     cases = json.loads(found.stdout)["cases"]
-    assert [case["status"] for case in cases] == ["crashed", "wrong", "ok"]
+    assert [case["status"] for case in cases] == ["crashed", "ok", "ok"]
     assert capfd.readouterr().out == ""
 
 
