@@ -33,6 +33,13 @@ def _process() -> None:
 
 
 @pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def targets(tmp_path: Path) -> Path:
     """A file of targets that fail."""
     return Path(copy(failing_targets.__file__, tmp_path / "targets.py"))

@@ -168,11 +168,8 @@ shapes = [[4, -3], [4.0, 5], [], "1000000000x1000000000"]
 """
 
 
-def test_every_mistake_of_a_file_is_reported_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path, BAD_FILE)
+def test_every_mistake_of_a_file_is_reported_at_once(folder: Path) -> None:
+    written(folder, BAD_FILE)
     with pytest.raises(Refusal) as refused:
         load_sweep(Path("mine.toml"))
     assert_golden(str(refused.value), Path(__file__).parent / "golden" / "mistakes.txt")

@@ -19,9 +19,8 @@ Install = Callable[[ScriptedFleet], ScriptedFleet]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in an empty folder, outside of any GitHub job; files need not outlast a power cut."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)

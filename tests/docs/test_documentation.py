@@ -102,13 +102,11 @@ UNCORRECTED = "    variance = centred.var(-1, keepdim=True)"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the pages mention: mine.py and published results."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "published").symlink_to(ROOT / "results" / "published")
-    (tmp_path / "mine.py").write_text(MINE)
-    return tmp_path
+def _mentioned(folder: Path) -> None:
+    """Have what the pages mention in the current folder: mine.py and published results."""
+    (folder / "results").mkdir()
+    (folder / "results" / "published").symlink_to(ROOT / "results" / "published")
+    (folder / "mine.py").write_text(MINE)
 
 
 # --- each command that is shown could be typed ---------------------------------------------------

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,21 +16,13 @@ from implementations import Implementation
 
 
 def right(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
+    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
     return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
 
 def small_eps(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-6,
+    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-6
 ) -> Tensor:
     return right(x, normalized_shape, weight, bias, eps)
 

@@ -258,10 +258,8 @@ def test_why_nothing_was_measured_is_counted_by_status() -> None:
 # --- the comparison as it is printed -------------------------------------------------------------
 
 
-def test_the_worst_changes_are_printed_first_as_in_the_golden_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+def test_the_worst_changes_are_printed_first_as_in_the_golden_file() -> None:
     one, two, three, *others = (make_record(make_case(rows=rows), STEADY) for rows in range(1, 40))
     wrong = [replace(record, status=Status.WRONG, reason="y is off") for record in others[:3]]
     slower = [make_record(make_case(rows=rows), (rows,) * 5) for rows in (2, 3)]

@@ -296,10 +296,8 @@ def test_cases_are_chosen_by_text_or_pattern() -> None:
 # --- folders -------------------------------------------------------------------------------------
 
 
-def test_trends_are_printed_as_in_the_golden_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("folder")
+def test_trends_are_printed_as_in_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of(CASE, wavy((0.7, 10), (0.74, 10)))
     few = runs_of(make_case("two_pass"), wavy((2.0, 3)), environment=ELSEWHERE, first=20)
     stored_history(Path("results/history"), *runs, *few)

@@ -19,9 +19,7 @@ ALL = tuple(make_record(record.case, HERE) for record in make_results(9).records
 OUT = Path("whole.parquet")
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def shard(

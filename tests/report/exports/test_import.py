@@ -23,9 +23,7 @@ FILE = Path("benchmark.json")
 KEY = "layernorm_bench"
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def benchmark_of(record: Record = RECORD, samples: list[float] = SAMPLES) -> dict[str, Any]:
