@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.operands import operands, y_and_gradients
 from torch import Tensor
 from torch.nn import functional
 
@@ -36,13 +37,6 @@ SHAPES = [
     ((3, 0), (0,)),
     ((2, 0, 3), (0, 3)),
 ]
-
-
-def tensors(*shapes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw x, weight and bias of an x of the first shape, normalised over the second."""
-    generator = torch.Generator().manual_seed(3)
-    sizes = (*shapes, shapes[-1])
-    return tuple(torch.randn(size, dtype=torch.float64, generator=generator) for size in sizes)
 
 
 # --- the list ------------------------------------------------------------------------------------
@@ -92,18 +86,14 @@ def test_it_equals_torch_forward_and_backward(
     given: str,
     eps: float,
 ) -> None:
-    x, weight, bias = tensors(shape, normalized)
-    dy = torch.randn(shape, dtype=x.dtype, generator=torch.Generator().manual_seed(4))
-    results = []
-    for function in (norm, functional.layer_norm):
-        leaf = x.clone().requires_grad_()
-        drawn = {"weight": weight.clone(), "bias": bias.clone()}
-        used = {name: drawn[name].requires_grad_() for name in given.split()}
-        y = function(leaf, normalized, **used, eps=eps)
-        results.append([y, *torch.autograd.grad(y, [leaf, *used.values()], dy)])
+    x, weight, bias, dy = operands(shape, len(normalized), torch.float64)
+    parameters = (weight if "weight" in given else None, bias if "bias" in given else None)
+    results = (
+        y_and_gradients(function, dy, x, normalized, *parameters, eps)
+        for function in (norm, functional.layer_norm)
+    )
     # benign float64: a few rounding errors of a few hundred terms, times 1/sqrt(eps) where N = 1
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
 # --- contract ------------------------------------------------------------------------------------
@@ -116,8 +106,8 @@ def test_parameters_may_be_float32_for_every_dtype_of_x(
 ) -> None:
     if norm.name == "native" and dtype == torch.float64:
         pytest.skip("torch does not support float32 parameters with float64")
-    x, *parameters = tensors((4, 30), (30,))
-    x, weight, bias = x.to(dtype), *(parameter.float() for parameter in parameters)
+    x, weight, bias, _ = operands((4, 30))
+    x = x.to(dtype)
     y = norm(x, (30,), weight, bias)
     expected = functional.layer_norm(x.double(), (30,), weight.double(), bias.double())
     assert y.dtype == dtype

@@ -29,16 +29,13 @@ from factories.foreign_norms import (
     built,
 )
 from factories.golden import assert_golden
+from factories.operands import normal
 from torch import Tensor, nn
 
 from implementations import LayerNorm, TargetError, find, native, replace_layer_norms
 
 by_class = pytest.mark.parametrize("kind", [nn.LayerNorm, *RIGHT], ids=lambda kind: kind.__name__)
 torch_or_foreign = pytest.mark.parametrize("kind", [nn.LayerNorm, GammaBetaNorm])
-
-
-def normal(*shape: int, seed: int = 8) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def model() -> nn.Sequential:
