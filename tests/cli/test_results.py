@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -163,10 +162,7 @@ def test_a_refusal_is_in_every_output() -> None:
 
 @pytest.mark.usefixtures("_stale")
 def test_files_of_an_earlier_run_do_not_outlast_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("harness.regression.compare", crash)
+    monkeypatch.setattr("harness.regression.compare", Mock(side_effect=ZeroDivisionError))
     assert isinstance(gate(*OUTPUTS).exception, ZeroDivisionError)
     assert Path("new/junit.xml").read_text() == Path("new/summary.md").read_text() == ""
 
@@ -194,8 +190,7 @@ def test_an_export_that_cannot_be_written_leaves_the_earlier_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("table").write_text("earlier")
-    error = OSError(errno.EIO, os.strerror(errno.EIO))
-    monkeypatch.setattr(Path, "replace", Mock(side_effect=error))
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     found = call("export", "run.parquet", "--format", "csv", "--out", "table")
     assert found.exit_code == 2
     assert found.stderr == "layernorm-bench: table: cannot be written: Input/output error\n"

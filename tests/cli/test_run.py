@@ -6,6 +6,7 @@ import json
 import shlex
 from pathlib import Path
 from shutil import copy
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -81,10 +82,8 @@ def test_a_run_out_of_time_prints_how_to_continue(
 
 
 def test_a_bug_ends_the_run(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise NotMeasuredError("KeyError: 'x'\nthis is a bug")
-
-    monkeypatch.setattr(fleet, "run", broken)
+    error = NotMeasuredError("KeyError: 'x'\nthis is a bug")
+    monkeypatch.setattr(fleet, "run", Mock(side_effect=error))
     found = call("run", *ONE)
     assert found.exit_code == 3
     assert "this is a bug" in found.stderr

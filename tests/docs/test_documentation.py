@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 import pytest
 from factories.commanding import call
-from factories.fake_device import LocalFleet
+from factories.fake_device import LocalFleet, use_fleets
 from factories.git_repository import Repository
 from factories.python_process import python
 
@@ -273,8 +273,7 @@ def test_output_is_what_the_command_prints(
     monkeypatch.setenv("COLUMNS", "110")
     name, *arguments = shlex.split(command)[1:]
     if name in {"run", "verify"}:  # without a process, which a busy machine may end as too slow
-        for module in ("harness.run.fleet", "harness.verify.workers"):
-            monkeypatch.setattr(f"{module}.Fleet", LocalFleet)
+        use_fleets(monkeypatch, LocalFleet)
         arguments += ["--out", "results/shown.parquet"] if name == "run" else []
     if name == "ab":
         shutil.rmtree(folder / "results")

@@ -1,11 +1,17 @@
-"""The command line, run in this process."""
+"""The command line, run in this process or started in one of its own."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -42,6 +48,27 @@ def complaint(*arguments: str, code: int = 2) -> str:
     assert (found.exit_code, found.stdout) == (code, ""), found.output
     (line,) = found.stderr.splitlines()
     return line.removeprefix("layernorm-bench: ")
+
+
+def started(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    """Start the command, with these variables beside those of this process."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        start_new_session=True,  # so that Ctrl-C reaches all of it, and nothing else
+        # a shell that runs the tests in the background has them ignore the interrupt
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def wait_until(is_true: Callable[[], object], limit_s: float = 60.0) -> None:
+    stop_at = monotonic() + limit_s
+    while not is_true():
+        assert monotonic() < stop_at
+        sleep(0.02)
 
 
 def write_journal(path: Path, *records: Record, planned: int) -> None:

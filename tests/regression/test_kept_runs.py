@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -202,7 +201,7 @@ def test_no_pass_that_could_not_be_removed_is_taken_for_one_of_the_next_recordin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, fleet = tmp_path / "ci.parquet", machine()
-    error = OSError(errno.EIO, os.strerror(errno.EIO))
+    error = OSError(errno.EIO, "Input/output error")
     monkeypatch.setattr(f"{BASELINE}.rmtree", Mock(side_effect=[None, error]))
     with pytest.raises(StoreError, match=r"ci\.recording: cannot be removed: Input/output error$"):
         record(machine(), out)
