@@ -6,12 +6,11 @@ import os
 import re
 import shlex
 import shutil
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -329,12 +328,8 @@ def test_no_table_of_figures_is_stale() -> None:
 
 
 def test_a_changed_figure_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    spec = spec_from_file_location("figures", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    figures = module_from_spec(spec)
-    spec.loader.exec_module(figures)
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    figures = import_module("figures")
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: copy -->\n\n<!-- end of figures -->\n")
     monkeypatch.setattr(figures, "PAGES", [page])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 from shutil import copytree
@@ -23,13 +23,9 @@ GATES = Path(__file__).parents[2] / "experiments" / "gates"
 
 @pytest.fixture(scope="module")
 def gates() -> Iterator[Any]:
-    sys.path.insert(0, str(GATES))
-    try:
-        import live_gates
-
-        yield live_gates
-    finally:
-        sys.path.remove(str(GATES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(GATES)
+        yield import_module("live_gates")
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from factories.results_factory import make_environment, make_run
+from factories.stored import journalled
 from harness.cli import main
 from harness.records import Record
-from harness.store import Journal
 
 # before click 8.2 standard error was mixed into standard output by default
 _MIXED = "mix_stderr" in signature(CliRunner).parameters
@@ -73,6 +73,4 @@ def wait_until(is_true: Callable[[], object], limit_s: float = 60.0) -> None:
 
 def write_journal(path: Path, *records: Record, planned: int) -> None:
     """Write the journal of a run that was cut short."""
-    with Journal(path) as journal:
-        for entry in (make_run(planned=planned, wall_s=None), make_environment(), *records):
-            journal.add(entry)
+    journalled(path, make_run(planned=planned, wall_s=None), make_environment(), *records)

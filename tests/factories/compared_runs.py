@@ -120,12 +120,14 @@ def now(*ratios: float, **changes: Any) -> Record:
     return make_record(latency=make_latency(ratios, **changes))
 
 
-def results_of(*records: Record, **run: Any) -> Results:
+def results_of(
+    *records: Record, environments: Sequence[Environment] = (HERE, ELSEWHERE), **run: Any
+) -> Results:
     """Return the results of a finished run of these records."""
     return Results(
         records=records,
         runs=(make_run(**{"planned": len(records), "git_commit": HERE.git_commit, **run}),),
-        environments={environment.fingerprint: environment for environment in (HERE, ELSEWHERE)},
+        environments={environment.fingerprint: environment for environment in environments},
     )
 
 

@@ -43,14 +43,14 @@ def results_of_commit(
         git_dirty=False,
         repository_url=URL,
     )
-    results = results_of(
+    return results_of(
         *(replace(record, environment=here.fingerprint) for record in records),
+        environments=(here,),
         name=f"run{number:03}",
         started_utc=(committed + delay).isoformat(),
         environment=here.fingerprint,
         git_commit=here.git_commit,
     )
-    return replace(results, environments={here.fingerprint: here})
 
 
 def history_of(*runs: Results) -> History:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
+
+from implementations import ALL
+
+# tests/implementations/triton has the tests of those for a GPU
+ON_CPU = [norm for norm in ALL if "cpu" in norm.devices]
+every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda norm: norm.name)
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -10,18 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from factories.operands import operands, y_and_gradients
+from factories.operands import every_implementation, operands, y_and_gradients
 from torch import Tensor
 from torch.nn import functional
 
 from harness.records import Direction, Mode
 from harness.verify import verify_case
 from implementations import ALL, PEERS, Implementation, recentred, shifted
-
-# tests/implementations/triton has the tests of those for a GPU
-ON_CPU = [norm for norm in ALL if "cpu" in norm.devices]
-
-every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda norm: norm.name)
 
 # (shape of x, normalized_shape): one to three axes, no batch axis, nothing at all, one element,
 # and lengths on and off multiples of 64

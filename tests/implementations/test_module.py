@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from factories.operands import normal
+from factories.operands import ON_CPU, every_implementation, normal
 from torch import Tensor, nn
 
 from implementations import (
-    ALL,
     Dispatch,
     Implementation,
     LayerNorm,
@@ -23,11 +22,6 @@ from implementations import (
     module,
     native,
 )
-
-# tests/implementations/triton has those for a GPU
-ON_CPU = [norm for norm in ALL if "cpu" in norm.devices]
-
-every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda norm: norm.name)
 
 # of the constructor; values are compared in float64, of all but the last three
 ARGUMENTS: list[dict[str, Any]] = [

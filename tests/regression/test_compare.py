@@ -190,10 +190,7 @@ def test_what_changed_and_why_reads_as_in_the_golden_file() -> None:
 
 def test_notes_read_as_in_the_golden_file() -> None:
     newer = replace(HERE, packages=(("torch", "2.14.0"), ("numpy", "2.4.6")))
-    updated = replace(
-        results_of(make_record(ONE, (2.0,), environment=newer)),
-        environments={newer.fingerprint: newer},
-    )
+    updated = results_of(make_record(ONE, (2.0,), environment=newer), environments=(newer,))
     noisy = make_record(ONE, latency=make_latency(STEADY, converged=False))
     cold = make_record(ONE, (1.0,), cold=make_latency())
     many = make_cases(36)
@@ -229,17 +226,14 @@ def test_notes_read_as_in_the_golden_file() -> None:
 def test_times_are_compared_if_the_packages_that_a_case_needs_are_the_same(
     implementation: str, packages: dict[str, str], is_timed: bool
 ) -> None:
-    here = {"torch": "2.13.0", "jax": "0.8"}
+    usual = {"torch": "2.13.0", "jax": "0.8"}
     case = make_case(implementation)
     environments = [
-        replace(HERE, packages=tuple(versions.items())) for versions in (here, here | packages)
+        replace(HERE, packages=tuple(versions.items())) for versions in (usual, usual | packages)
     ]
     before, after = (
-        replace(
-            results_of(make_record(case, STEADY, environment=environment)),
-            environments={environment.fingerprint: environment},
-        )
-        for environment in environments
+        results_of(make_record(case, STEADY, environment=here), environments=(here,))
+        for here in environments
     )
     (found,) = compared(before, after).changes
     assert (found.ratio is not None) is is_timed

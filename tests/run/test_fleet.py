@@ -238,12 +238,6 @@ def timed(*factors: float, field: str = "latency") -> list[Record]:
     return [record(**{field: latency(factor)}) for factor in factors]
 
 
-def latency_in(found: Record, field: str = "latency") -> Latency:
-    joined = getattr(found, field)
-    assert isinstance(joined, Latency)
-    return joined
-
-
 def kinds(found: Record) -> list[WarningKind]:
     return [warning.kind for warning in found.warnings]
 
@@ -270,9 +264,9 @@ def test_processes_are_added_until_five_or_more_agree(
 def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
     one, other = timed(1.0, 2.0)
     assert merged([one], BUDGET) is one
-    found = latency_in(merged([one, record(), other], BUDGET))  # one process has no latency
+    found = merged([one, record(), other], BUDGET).latency  # one process has no latency
     assert (found.processes, found.process_of_epoch) == (2, (0, 0, 0, 0, 1, 1, 1, 1))
-    arms = zip(latency_in(one).arms, latency_in(other).arms, found.arms, strict=True)
+    arms = zip(one.latency.arms, other.latency.arms, found.arms, strict=True)
     for first, second, both in arms:
         assert both.wall_s == first.wall_s + second.wall_s
         assert both.epochs == first.epochs + tuple(4 + epoch for epoch in second.epochs)
@@ -281,9 +275,8 @@ def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
 @pytest.mark.parametrize("field", ["latency", "cold"])
 def test_estimates_are_across_processes_and_a_wide_interval_has_a_warning(field: str) -> None:
     record = merged(timed(1.0, 1.1, 1.3, field=field), BUDGET)
-    found = latency_in(record, field)
+    found = getattr(record, field)
     expected = median_estimate([1.0, 1.1, 1.3])
-    assert found.reference_ratio is not None
     assert found.reference_ratio.low == pytest.approx(expected.low)
     assert found.per_call_s.value == pytest.approx(2.2e-6)
     assert (found.processes, found.converged) == (3, False)
@@ -303,7 +296,7 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
 ) -> None:
     latencies = [latency(ceiling_ratio=ratio, is_valid=valid) for ratio, valid in processes]
     found = merged([record(latency=one) for one in latencies], BUDGET)
-    assert latency_in(found).is_valid is is_valid
+    assert found.latency.is_valid is is_valid
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from factories.results_factory import make_environment, make_record, make_results, make_run
+from factories.stored import journalled
 
 from harness.records import Environment, Record
-from harness.store import Journal, Results, StoreError, merge, read, write
+from harness.store import Results, StoreError, merge, read, write
 
 RUN = make_run(name="whole", command="layernorm-bench merge", planned=0)
 HERE = make_environment(git_dirty=False)
@@ -47,9 +48,8 @@ def stored(files: dict[str, Results]) -> list[Path]:
         if name.endswith(".parquet"):
             write(results, Path(name))
         else:
-            with Journal(Path(name)) as journal:
-                for entry in (*results.runs, *results.environments.values(), *results.records):
-                    journal.add(entry)
+            entries = (*results.runs, *results.environments.values(), *results.records)
+            journalled(Path(name), *entries)
     return [*map(Path, files)]
 
 

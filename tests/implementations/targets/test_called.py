@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from factories.operands import normal, y_and_gradients
+from factories.verify_targets import layer_norm
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -29,12 +30,6 @@ def last_axis(x: Tensor, *parameters: Any) -> Tensor:
 
 
 # --- targets that are LayerNorms -----------------------------------------------------------------
-
-
-def torchs(
-    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
-    return functional.layer_norm(x, normalized_shape, weight, bias, eps)
 
 
 def without_shape(inp: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -111,7 +106,7 @@ def trained() -> nn.LayerNorm:
 @pytest.mark.parametrize(
     ("target", "eps", "used"),
     [
-        *((target, 0.25, 0.25) for target in (torchs, without_shape, eps_first, of_one_number)),
+        *((target, 0.25, 0.25) for target in (layer_norm, without_shape, eps_first, of_one_number)),
         (Saving, 0.25, 0.25),
         (by_keyword, None, 1e-3),
         (without_shape, None, 1e-5),  # a required eps has the default of torch
@@ -139,7 +134,7 @@ def test_an_argument_of_unknown_role_is_supplied_by_the_user() -> None:
 @pytest.mark.parametrize(
     ("function", "is_adapted"),
     [
-        (torchs, False),
+        (layer_norm, False),
         (lambda x, s, w, b, e: x, False),
         (lambda *arguments: arguments[0], False),
         (wraps(without_shape)(lambda x, normalized_shape, weight, bias, eps: x), False),
