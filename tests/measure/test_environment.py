@@ -12,9 +12,9 @@ import pytest
 import torch
 from factories.fake_cuda import Nvml
 from factories.git_repository import Repository
+from factories.results_factory import make_environment
 
 from harness.measure import read_environment, web_address
-from harness.records import Gpu
 
 OPTIONAL = {
     *("compiler", "git_commit", "git_commit_utc", "git_dirty", "load_average", "memory_bytes"),
@@ -42,13 +42,7 @@ def test_only_the_cpus_of_this_process_are_counted(monkeypatch: pytest.MonkeyPat
 def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Nvml().installed(monkeypatch)
     found = read_environment()
-    first = Gpu(
-        name="Imaginary 0",
-        uuid="GPU-0",
-        memory_bytes=80 << 30,
-        power_limit_w=700.0,
-        compute_capability="9.0",
-    )
+    first = replace(make_environment().gpus[0], name="Imaginary 0")
     second = {"name": "Imaginary 1", "uuid": "GPU-1", "compute_capability": "9.1"}
     assert found.gpus == (first, replace(first, power_limit_w=None, **second))
     assert found.nvml == "driver 550.54"
