@@ -70,14 +70,13 @@ def bound_of_y(found: ErrorBound, x: Tensor, dtype: torch.dtype = F32) -> Tensor
     return found.y(exact_rows(x), ones, 0 * ones, 0.0, dtype)
 
 
-def comb(hidden: int = 64) -> Tensor:
-    """A row of deviations of 1 about 0."""
-    return (torch.arange(hidden).double() % 2 * 2 - 1)[None]
+COMB = (torch.arange(64).double() % 2 * 2 - 1)[None]
+"""A row of deviations of 1 about 0."""
 
 
-def bound_at(found: ErrorBound, condition: float, hidden: int = 64) -> Tensor:
+def bound_at(found: ErrorBound, condition: float) -> Tensor:
     """Bounds of y for a row of that condition number."""
-    return bound_of_y(found, comb(hidden) + (condition**2 - 1) ** 0.5)
+    return bound_of_y(found, COMB + (condition**2 - 1) ** 0.5)
 
 
 # --- from a declaration to a bound ---------------------------------------------------------------
@@ -159,7 +158,7 @@ def test_recentred_is_bounded_at_any_condition() -> None:
 def test_a_pivot_is_as_far_off_as_the_furthest_element() -> None:
     far = torch.eye(1, 64).double()
     near, distant = (
-        bound_of_y(error_bound(Algorithm.SHIFTED), x, torch.float64) for x in (comb(), far)
+        bound_of_y(error_bound(Algorithm.SHIFTED), x, torch.float64) for x in (COMB, far)
     )
     assert float(distant.amin()) > 4 * float(near.amax())
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 from factories.golden import assert_golden
+from factories.verify_targets import every_dtype
 from torch import Tensor
 
-from harness.cases import DTYPES, Inputs, make_inputs
+from harness.cases import Inputs, make_inputs
 from harness.numerics import (
     OUTPUTS,
     BoundRatio,
@@ -53,7 +54,6 @@ def measured(case: Case, inputs: Inputs, outputs: Outputs) -> Errors:
     return measure_errors(outputs, inputs, case, bound, Reference(inputs, case))
 
 
-every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 every_output = pytest.mark.parametrize("output", OUTPUTS)
 ELEMENTS = {"y": 8, "dx": 8, "dweight": 4, "dbias": 4}
 

@@ -80,8 +80,8 @@ def subjects(tmp_path: Path) -> Path:
     return path
 
 
-def job(implementation: str, *, rows: int = 4) -> Job:
-    case = Case(implementation=implementation, shape=(rows, 8))
+def job(implementation: str) -> Job:
+    case = Case(implementation=implementation, shape=(4, 8))
     return Job(case, (Measurement.ERRORS,), Budget())
 
 
