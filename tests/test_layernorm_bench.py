@@ -80,8 +80,7 @@ def test_a_name_of_the_api_says_which_file_shadows_it(shadow: Path) -> None:
 def test_the_option_of_pytest_says_which_file_shadows_it(shadow: Path) -> None:
     folder = shadow.parents[1]
     (folder / "pytest.ini").write_text("[pytest]\n")
-    done = pytest_in(folder, "--layernorm-sweep", "quick")
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    done = pytest_in(folder, "--layernorm-sweep", "quick", code=pytest.ExitCode.USAGE_ERROR)
     assert f"ERROR: {shadow} is imported as {shadow.parent.name!r}" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -97,6 +96,4 @@ def test_without_the_option_pytest_runs_with_another_harness_package(tmp_path: P
         "    plugin = pytestconfig.pluginmanager.getplugin('layernorm_bench')\n"
         "    assert plugin.__name__ == 'layernorm_bench'\n"
     )
-    done = pytest_in(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "1 passed" in pytest_in(tmp_path, code=0).stdout

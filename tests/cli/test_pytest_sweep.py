@@ -63,7 +63,7 @@ OUTCOMES = {
 TIMED = {name for name, (kind, _) in OUTCOMES.items() if kind == "passed" and "4x8" in name}
 
 
-def pytest_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def pytest_beside(folder: Path, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run pytest in ``folder`` beside another test, with warnings as errors."""
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "test_others.py").write_text(
@@ -71,7 +71,7 @@ def pytest_beside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[
         "    assert pytestconfig.pluginmanager.hasplugin('layernorm_bench')\n"
         "    assert not {'torch', 'harness.cli.pytest_sweep'} & set(sys.modules)\n"
     )
-    return pytest_in(folder, *arguments)
+    return pytest_in(folder, *arguments, **more)
 
 
 # --- the outcome of a case -----------------------------------------------------------------------
@@ -154,7 +154,6 @@ def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path
     ],
 )
 def test_wrong_use_is_one_line_and_no_test(tmp_path: Path, arguments: str, fact: str) -> None:
-    done = pytest_beside(tmp_path, *arguments.split())
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    done = pytest_beside(tmp_path, *arguments.split(), code=pytest.ExitCode.USAGE_ERROR)
     assert fact in done.stderr
     assert "Traceback" not in done.stderr + done.stdout

@@ -28,9 +28,9 @@ def _subjects() -> None:
     copy(failing_targets.__file__, "mine.py")
 
 
-def errors_of(targets: str, *more: str) -> Result:
+def errors_of(targets: str, *more: str, code: int | None = None) -> Result:
     """Measure the errors of some targets on one small case."""
-    return call("run", "-i", targets, *ONE[2:], *more)
+    return call("run", "-i", targets, *ONE[2:], *more, code=code)
 
 
 # --- exit codes ----------------------------------------------------------------------------------
@@ -41,32 +41,27 @@ def errors_of(targets: str, *more: str) -> Result:
     [("", []), ("--fail-on wrong,out_of_guarantee", ["mine.py:wrong", "one_pass"])],
 )
 def test_wrong_results_fail_a_run_only_if_asked(fail_on: str, failed_on: list[str]) -> None:
-    sweep = "--shape 4x64 --distribution offset_1e3 --measure errors --out mine.parquet --json"
-    targets = "mine.py:wrong,one_pass,recentred"
-    found = call("run", "-i", targets, *sweep.split(), *fail_on.split())
-    assert found.exit_code == bool(failed_on)
-    outcome = json.loads(found.stdout)
+    sweep = "--shape 4x64 --distribution offset_1e3 --measure errors --out mine.parquet"
+    options = ("-i", "mine.py:wrong,one_pass,recentred", *sweep.split(), *fail_on.split())
+    outcome = answer("run", *options, code=bool(failed_on))
     assert outcome["statuses"] == {"wrong": 1, "out_of_guarantee": 1, "ok": 1}
     assert [name.split("/")[0] for name in outcome["failed_on"]] == failed_on
     assert outcome["next_command"].startswith("layernorm-bench explain mine.py:wrong ")
 
 
 def test_a_failed_case_fails_the_run() -> None:
-    found = errors_of("native,mine.py:raises")
-    assert found.exit_code == 3
+    found = errors_of("native,mine.py:raises", code=3)
     assert "1 case could not be measured (1 error)" in found.stderr
     assert [record.status for record in read(RESULTS).records] == [Status.OK, Status.ERROR]
 
 
 def test_wrong_results_outrank_a_failed_case() -> None:
-    found = errors_of("mine.py:wrong,mine.py:raises", "--fail-on", "wrong")
-    assert found.exit_code == 1
+    found = errors_of("mine.py:wrong,mine.py:raises", "--fail-on", "wrong", code=1)
     assert "1 error" in found.stderr
 
 
 def test_a_run_that_measured_nothing_fails() -> None:
-    found = call("run", *ONE, "--dtype", "float16", "--distribution", "offset_1e6")
-    assert found.exit_code == 3
+    found = call("run", *ONE, "--dtype", "float16", "--distribution", "offset_1e6", code=3)
     assert "nothing was measured" in found.stderr
 
 
@@ -75,8 +70,7 @@ def test_a_run_out_of_time_prints_how_to_continue(
 ) -> None:
     monkeypatch.setattr(fleet, "run", lambda *_: iter(()))
     monkeypatch.setattr("sys.argv", ["layernorm-bench", "run", *ONE])
-    found = call("run", *ONE, "--quiet", "--time-budget", "1s")
-    assert found.exit_code == 3
+    found = call("run", *ONE, "--quiet", "--time-budget", "1s", code=3)
     _, command, _ = found.stderr.splitlines()
     assert shlex.split(command) == ["layernorm-bench", "run", *ONE, "--resume"]
 
@@ -84,9 +78,7 @@ def test_a_run_out_of_time_prints_how_to_continue(
 def test_a_bug_ends_the_run(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     error = NotMeasuredError("KeyError: 'x'\nthis is a bug")
     monkeypatch.setattr(fleet, "run", Mock(side_effect=error))
-    found = call("run", *ONE)
-    assert found.exit_code == 3
-    assert "this is a bug" in found.stderr
+    assert "this is a bug" in call("run", *ONE, code=3).stderr
 
 
 # --- the outcome ---------------------------------------------------------------------------------
@@ -115,8 +107,7 @@ def test_a_dry_run_names_the_cases_and_measures_nothing() -> None:
 
 def test_a_page_that_cannot_be_written_costs_the_page_only() -> None:
     Path("reports").write_text("no folder")
-    found = errors_of("native", "--report")
-    assert found.exit_code == 2
+    found = errors_of("native", "--report", code=2)
     assert "results: mine.parquet" in found.stdout
     assert "reports/mine.html: cannot be written: " in found.stderr
 
@@ -197,7 +188,7 @@ def test_shards_become_one_file_that_a_run_continues() -> None:
     shards = [f"part{number}.parquet" for number in (1, 2, 3)]
     for number, shard in enumerate(shards, 1):
         options = ("--shard", f"{number}/3", "--out", shard, "--quiet")
-        assert call("run", *SWEEP, *options).exit_code == 0
+        call("run", *SWEEP, *options, code=0)
     call("merge", shards[0], shards[2], "--out", "most.parquet")
     assert len(answer("run", *SWEEP, "--out", "most.parquet", "--resume")["cases"]) == 8
     text = call("merge", *shards, "--out", "whole.parquet").stdout

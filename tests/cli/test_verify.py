@@ -15,8 +15,8 @@ from harness.verify import MutantResult, SelfTest, verify_in_worker
 QUICKLY = ("--quick", "--dtype", "float32", "--direction", "forward")
 
 
-def verified(*arguments: str) -> Result:
-    return call("verify", *QUICKLY, *arguments)
+def verified(*arguments: str, code: int | None = None) -> Result:
+    return call("verify", *QUICKLY, *arguments, code=code)
 
 
 def verdicts(*arguments: str, code: int = 0) -> Any:
@@ -42,8 +42,7 @@ def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
 
 
 def test_a_target_that_always_raises_exits_with_3(targets: Path) -> None:
-    found = verified(f"{targets}:raises")
-    assert found.exit_code == 3
+    found = verified(f"{targets}:raises", code=3)
     assert "RuntimeError: not today" in " ".join(found.stdout.split())
 
 
@@ -58,9 +57,7 @@ def test_an_interruption_keeps_earlier_verdicts(
         return call_worker(function, request, *others)
 
     monkeypatch.setattr(worker, "call", until_the_second)
-    found = verified(f"{targets}:right", f"{targets}:wrong", "--json")
-    assert found.exit_code == 130
-    right, wrong = json.loads(found.stdout)
+    right, wrong = verdicts(f"{targets}:right", f"{targets}:wrong", code=130)
     assert (right["outcome"], right["ended"]) == ("right", "")
     assert (wrong["outcome"], wrong["ended"]) == ("not_verified", "was interrupted")
 
@@ -68,7 +65,7 @@ def test_an_interruption_keeps_earlier_verdicts(
 def test_a_remark_exits_with_0_and_under_strict_with_1(targets: Path) -> None:
     (verdict,) = verdicts(f"{targets}:small_eps")
     assert kinds(verdict) == {"default_eps"}
-    assert verified("--strict", f"{targets}:small_eps").exit_code == 1
+    verified("--strict", f"{targets}:small_eps", code=1)
 
 
 def test_init_takes_literals_and_strings(targets: Path) -> None:
@@ -98,8 +95,7 @@ def test_the_self_test_exits_with_its_result(
 
 
 def test_a_row_is_explained_as_text_and_as_json() -> None:
-    found = call("explain", "two_pass", "--shape", "4x8", "--row", "2")
-    assert found.exit_code == 0, found.output
+    found = call("explain", "two_pass", "--shape", "4x8", "--row", "2", code=0)
     assert found.stdout.startswith("two_pass/forward/4x8/float32/normal: ok\nrow 2 of 4;")
     explanation = answer("explain", "native", "--shape", "4x8", "--affine", "none")
     steps = [step["name"] for step in explanation["steps"]]

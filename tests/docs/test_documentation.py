@@ -278,8 +278,7 @@ def test_output_is_what_the_command_prints(
         shutil.rmtree(folder / "results")
         repository = Repository.at(folder, {"mine.py": MINE.replace(UNCORRECTED, OLD)})
         repository.write({"mine.py": MINE.replace(UNCORRECTED, NEW)})
-    result = call(name, *arguments)
-    assert result.exit_code == EXIT_CODES[name], result.output
+    result = call(name, *arguments, code=EXIT_CODES[name])
     printed = [line.rstrip() for line in result.stdout.splitlines()]
     exact = "results/published" in command  # the same on every machine
     for page, shown in OUTPUTS[command]:
@@ -323,8 +322,7 @@ SCRIPT = ROOT / "docs" / "figures.py"
 
 
 def test_no_table_of_figures_is_stale() -> None:
-    done = python(SCRIPT)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert python(SCRIPT, code=0).stderr == ""
 
 
 def test_a_changed_figure_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,8 @@ def test_a_published_result_is_read(path: Path) -> None:
     if path.name not in MADE_BY:
         assert read(path).records
         return
-    report = python(ROOT / "experiments" / MADE_BY[path.name], "--report", "--out", path)
-    assert report.returncode == 0, report.stderr
-    assert "| --- |" in report.stdout
+    script = ROOT / "experiments" / MADE_BY[path.name]
+    assert "| --- |" in python(script, "--report", "--out", path, code=0).stdout
 
 
 @pytest.mark.parametrize(
@@ -51,8 +50,7 @@ def test_a_published_page_is_that_of_the_published_results(program: str, page: s
     path, experiments = ROOT / "reports" / "published" / page, ROOT / "experiments"
     published = path.read_text()
     try:
-        done = python(experiments / program, "--report", PYTHONPATH=str(experiments))
-        assert done.returncode == 0, done.stderr
+        python(experiments / program, "--report", code=0, PYTHONPATH=str(experiments))
         assert path.read_text() == published
     finally:
         path.write_text(published)

@@ -30,22 +30,23 @@ PROGRAM = "import sys; from harness.cli import main; sys.exit(main())"
 ONE = ("-i", "native", "--shape", "2x8", "--measure", "errors", "--out", "mine.parquet")
 
 
-def call(*arguments: str) -> Result:
-    """Run the command."""
-    return _RUNNER.invoke(main, arguments)
+def call(*arguments: str, code: int | None = None) -> Result:
+    """Run the command, which exits with ``code`` if one is given."""
+    found = _RUNNER.invoke(main, arguments)
+    assert code in {None, found.exit_code}, found.output
+    return found
 
 
 def answer(*arguments: str, code: int = 0) -> Any:
     """Run the command; return the JSON on its standard output."""
-    found = call(*arguments, "--json")
-    assert found.exit_code == code, found.output
+    found = call(*arguments, "--json", code=code)
     return json.loads(found.stdout, parse_constant=lambda name: f"{name} is no JSON")
 
 
 def complaint(*arguments: str, code: int = 2) -> str:
     """Run a command that is refused; return the line that says why."""
-    found = call(*arguments)
-    assert (found.exit_code, found.stdout) == (code, ""), found.output
+    found = call(*arguments, code=code)
+    assert found.stdout == ""
     (line,) = found.stderr.splitlines()
     return line.removeprefix("layernorm-bench: ")
 

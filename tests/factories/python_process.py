@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def python(
-    *arguments: object, folder: Path | None = None, **environment: str
+    *arguments: object, folder: Path | None = None, code: int | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, with these variables beside those of this process."""
-    return subprocess.run(
+    """Run Python in a folder, with these variables beside those of this process.
+
+    It exits with ``code`` if one is given.
+    """
+    done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=folder,
         env={**os.environ, **environment},
@@ -20,11 +24,11 @@ def python(
         text=True,
         check=False,
     )
+    assert code in {None, done.returncode}, done.stdout[-4000:] + done.stderr[-2000:]
+    return done
 
 
-def pytest_in(
-    folder: Path, *arguments: object, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def pytest_in(folder: Path, *arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run pytest in a folder."""
     command = ("-m", "pytest", "-p", "no:cacheprovider", *arguments)
-    return python(*command, folder=folder, **environment)
+    return python(*command, folder=folder, **more)
