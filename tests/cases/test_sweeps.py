@@ -172,7 +172,7 @@ def test_every_mistake_of_a_file_is_reported_at_once(folder: Path) -> None:
     written(folder, BAD_FILE)
     with pytest.raises(Refusal) as refused:
         load_sweep(Path("mine.toml"))
-    assert_golden(str(refused.value), Path(__file__).parent / "golden" / "mistakes.txt")
+    assert_golden(str(refused.value), __file__, "mistakes.txt")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +13,12 @@ import implementations
 from harness.cases import NAMED, Axis, Grid, Sweep, preset_names, sweep_axes
 from harness.cli import main
 
-GOLDEN = Path(__file__).parent / "golden"
-
 
 @pytest.mark.skipif(not IS_RECENT, reason="click 8.1 writes metavars otherwise")
 @pytest.mark.parametrize("command", ["", *sorted(main.commands)])
 def test_the_help_of_a_command(command: str) -> None:
     found = call(*filter(None, [command]), "--help", code=0)
-    assert_golden(found.stdout, GOLDEN / f"help_{command or 'main'}.txt")
+    assert_golden(found.stdout, __file__, f"help_{command or 'main'}.txt")
 
 
 # --- list ----------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_the_outcome_as_json() -> None:
     found = answer("run", *ONE)
     assert found.pop("wall_s") > 0
     assert 0 <= found.pop("overhead_ratio") <= 1
-    assert_golden(json.dumps(found, indent=1), Path(__file__).parent / "golden" / "run_json.txt")
+    assert_golden(json.dumps(found, indent=1), __file__, "run_json.txt")
 
 
 def test_results_are_printed_and_progress_is_not_if_quiet() -> None:

@@ -27,7 +27,6 @@ from factories.histories import results_of_commit, runs_of, stored_history
 from harness.records import Direction, Estimate, Record, Status, install_extra
 from harness.store import write
 
-GOLDEN = Path(__file__).parent / "golden"
 PROMPT = "$ layernorm-bench "
 GOOD = make_record(make_case("native"), STEADY)
 NATIVE, QUICK = ran("native", 1.0), ran("one_pass", 0.5)
@@ -125,8 +124,9 @@ def without_lists(line: str) -> str:
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("name", ["refused", "choose", "compare", "history", "export"])
 def test_commands_print_what_is_in_the_golden_file(name: str, fleet: LocalFleet) -> None:
-    lines, path, before = [], GOLDEN / f"{name}.txt", contents()
-    commands = [line for line in path.read_text().splitlines() if line.startswith(PROMPT)]
+    lines, before = [], contents()
+    text = Path(__file__).with_name("golden").joinpath(f"{name}.txt").read_text()
+    commands = [line for line in text.splitlines() if line.startswith(PROMPT)]
     assert len(commands) > 5
     for command in commands:
         found = call(*shlex.split(command.removeprefix(PROMPT)))
@@ -142,7 +142,7 @@ def test_commands_print_what_is_in_the_golden_file(name: str, fleet: LocalFleet)
     after.pop("out.xml", None)  # emptied before anything is compared
     assert after == before
     if IS_RECENT:  # earlier versions of click word some messages differently
-        assert_golden("\n".join(map(without_lists, lines)), path)
+        assert_golden("\n".join(map(without_lists, lines)), __file__, f"{name}.txt")
 
 
 def test_where_ray_is_not_installed_the_command_that_installs_it_is_named(

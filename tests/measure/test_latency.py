@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -519,4 +518,4 @@ def test_warnings_read_as_in_the_golden_file() -> None:
     elsewhere = {kind.CACHED_RESULT, kind.MEMORY_NOT_COUNTED, kind.NOT_COUNTED}
     assert {warning.kind for warning in found} == {*WarningKind} - elsewhere
     text = "\n".join(f"{warning.kind}: {warning.advice}" for warning in found)
-    assert_golden(text, Path(__file__).parent / "golden" / "warnings.txt")
+    assert_golden(text, __file__, "warnings.txt")

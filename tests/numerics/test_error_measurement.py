@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, isfinite, nan, sqrt
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -327,7 +326,7 @@ def test_the_reason_names_the_outputs_their_errors_and_the_limit() -> None:
     }
     lines = [f"{name}: {judged(*outputs)[1]}" for name, outputs in cases.items()]
     lines.append(f"vacuous by an overflow: {judged(NOTHING, condition=1.03)[1]}")
-    assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "reasons.txt")
+    assert_golden("\n".join(lines), __file__, "reasons.txt")
 
 
 # --- outputs that are not complete when a call returns -------------------------------------------

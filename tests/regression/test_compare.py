@@ -50,7 +50,6 @@ from harness.records import (
 )
 from harness.store import Results, write
 
-GOLDEN = Path(__file__).parent / "golden"
 ONE, TWO = (make_case(rows=rows) for rows in (1, 2))
 
 # --- what changed --------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def test_what_changed_and_why_reads_as_in_the_golden_file() -> None:
         confirmed = change(BEFORE, now(first), confirm=confirming(*fresh))
         found[f"{first}, then {fresh}"] = confirmed
     lines = [f"{name}\n  {one.kind} ({one.metric}): {one.reason}" for name, one in found.items()]
-    assert_golden("\n".join(lines), GOLDEN / "reasons.txt")
+    assert_golden("\n".join(lines), __file__, "reasons.txt")
 
 
 def test_notes_read_as_in_the_golden_file() -> None:
@@ -209,7 +208,7 @@ def test_notes_read_as_in_the_golden_file() -> None:
         for found in (compared(before, after) for before, after in pairs)
         for note in (found.notes or ["no note"])
     ]
-    assert_golden("\n".join(notes), GOLDEN / "notes.txt")
+    assert_golden("\n".join(notes), __file__, "notes.txt")
 
 
 @pytest.mark.parametrize(
@@ -269,6 +268,6 @@ def test_the_worst_changes_are_printed_first_as_in_the_golden_file() -> None:
         write(results_of(*before), Path("old.parquet"))
         write(results_of(*after), Path("new.parquet"))
         texts.append(call("compare", "old.parquet", "new.parquet", code=0).stdout)
-    assert_golden("\n".join(texts), GOLDEN / "lines.txt")
+    assert_golden("\n".join(texts), __file__, "lines.txt")
     plain = json.loads(call("compare", "old.parquet", "new.parquet", "--json").stdout)
     assert (plain["failed"], plain["counts"]) == (False, {"inconclusive": 1})

@@ -303,7 +303,7 @@ def test_trends_are_printed_as_in_the_golden_file(monkeypatch: pytest.MonkeyPatc
     texts = [call("history", "results/history").stdout]
     monkeypatch.setitem(sys.modules, "ruptures", None)  # it is not installed
     texts.append(call("history", "results/history").stdout)
-    assert_golden("\n".join(texts), Path(__file__).parent / "golden/history.txt")
+    assert_golden("\n".join(texts), __file__, "history.txt")
 
 
 def test_files_that_cannot_be_used_are_named_and_the_rest_is_in_the_order_of_commits(

@@ -41,7 +41,6 @@ FAILED = Record(
 SMALL = Results(records=(FAILED,), runs=(make_run(),), environments={})
 """Results of one case that failed, whose page is quickly made."""
 HOSTILE = "</script><script>alert('x')</script> & $a$ $\\frac{ <b>\u2028 µ😀"
-GOLDEN = Path(__file__).parent / "golden"
 
 
 def embedded(page: str) -> dict[str, Any]:
@@ -113,7 +112,7 @@ def test_a_page_reads_as_in_the_golden_file() -> None:
     shown = sections_of(page)
     shown.pop("terms")
     text = "\n\n".join(text_of(part) for part in (head, *shown.values()))
-    assert_golden(text, GOLDEN / "page.txt")
+    assert_golden(text, __file__, "page.txt")
 
 
 def test_every_section_is_in_the_navigation_and_says_so_if_it_has_no_data() -> None:

@@ -19,7 +19,6 @@ from harness.report import document_of_run, run_as_plain, terminal_lines
 from harness.run import SessionOutcome
 from harness.store import Results
 
-GOLDEN = Path(__file__).parent / "golden"
 CASE = Case(implementation="one_pass", shape=(64, 768))
 OK = Record(case=CASE, environment="here", status=Status.OK)
 MEASURED = replace(
@@ -84,7 +83,7 @@ def test_a_run_reads_as_in_the_golden_file() -> None:
     texts |= {"long": printed(LONG, 80), "verbose": printed(LONG, 80, verbose=True)}
     texts |= {title: printed(records) for title, records in RUNS.items()}
     text = "\n\n".join(f"# {title}\n{lines}" for title, lines in texts.items())
-    assert_golden(text, GOLDEN / "run.txt")
+    assert_golden(text, __file__, "run.txt")
 
 
 # --- the next step -------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -320,4 +319,4 @@ def test_the_report_is_that_of_the_golden_file() -> None:
         )
         texts.append(f"# {title}\n{report}")
     text = "\n\n".join(texts)
-    assert_golden(text, Path(__file__).with_name("golden") / "replacement_report.txt")
+    assert_golden(text, __file__, "replacement_report.txt")
