@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from implementations import Implementation
+from implementations import Implementation, adopt
 
 
 def right(
@@ -25,6 +25,11 @@ def small_eps(
     x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-6
 ) -> Tensor:
     return right(x, normalized_shape, weight, bias, eps)
+
+
+def find(name: str) -> Implementation:
+    """Find another name than a target has."""
+    return adopt({"another name": right}[name], name)
 
 
 forward_only = Implementation(name="forward", function=right, source="", forward_only=True)

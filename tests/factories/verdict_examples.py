@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from harness.records import (
@@ -30,13 +31,12 @@ _CRASH = replace(
     _FAILURE, kind=Status.CRASHED, text="took its process down, which was ended by SIGSEGV"
 )
 _AXES = PlannedCase(replace(_CASE, shape=(2, 3, 4), normalized_dims=2), "several axes")
-_GRADE = Grade(dtype="float32", meets="two_pass (tree)", condition_limit=1.04e5)
-_GRADES = {
-    "float32": (1.04e5, "two_pass (tree)"),
-    "float64": (103.1, "one_pass (sequential)"),
-    "bfloat16": (None, "two_pass (tree)"),
-    "float16": (None, None),
-}
+_GRADES = (
+    Grade(dtype="float32", condition_limit=1.04e5, meets="two_pass (tree)"),
+    Grade(dtype="float64", condition_limit=103.1, meets="one_pass (sequential)"),
+    Grade(dtype="bfloat16", condition_limit=None, meets="two_pass (tree)"),
+    Grade(dtype="float16", condition_limit=None, meets=None),
+)
 _ONE_AXIS = Scope(declined={"normalized_axes": (2, 3, 4, 5)}, default_eps=1e-5)
 _RIGHT = Verdict(
     target="norms.py:norm",
@@ -46,8 +46,8 @@ _RIGHT = Verdict(
     counts=(Count(dtype="float32", ok=1261, out_of_guarantee=4),),
     strength=2,
     coverage={"rows": 5, "leading_axes": 4, "eps": 3},
-    grades=(_GRADE,),
-    native_grades=(replace(_GRADE, condition_limit=4.5e5),),
+    grades=_GRADES[:1],
+    native_grades=(replace(_GRADES[0], condition_limit=4.5e5),),
     wall_s=2.5,
 )
 _WRONG = replace(
@@ -56,7 +56,9 @@ _WRONG = replace(
     counts=(Count(dtype="float32", ok=200, out_of_guarantee=4, failed=65),),
     grades=(),
 )
-_IN_ALL = replace(_RIGHT, counts=tuple(replace(_RIGHT.counts[0], dtype=one) for one in _GRADES))
+_IN_ALL = replace(
+    _RIGHT, counts=tuple(replace(_RIGHT.counts[0], dtype=grade.dtype) for grade in _GRADES)
+)
 _EXAMPLE = Example(
     case=_CASE,
     output="y",
@@ -77,12 +79,11 @@ _ONE_FAILED = (Count(dtype="float32", ok=200, failed=1),)
 _SHARES = "returns a y that shares the memory of x"
 
 
-def _mistake(text: str, *dtypes: str) -> Finding:
-    return Finding("mistake", Severity.CAUSE, text, dtypes or ("float32",))
+def _cause(kind: str, text: str) -> Finding:
+    return Finding(kind, Severity.CAUSE, text, ("float32",))
 
 
-def _trigger(text: str, *dtypes: str) -> Finding:
-    return Finding("trigger", Severity.CAUSE, text, dtypes or ("float32",))
+_mistake, _trigger = partial(_cause, "mistake"), partial(_cause, "trigger")
 
 
 def _sums(dtype: str, error: str) -> Finding:
@@ -126,14 +127,8 @@ EXAMPLES: dict[str, Verdict] = {
     ),
     "right with a grade of every kind": replace(
         _IN_ALL,
-        grades=tuple(
-            Grade(dtype=dtype, condition_limit=limit, meets=meets)
-            for dtype, (limit, meets) in _GRADES.items()
-        ),
-        native_grades=tuple(
-            Grade(dtype=dtype, condition_limit=limit, meets=None)
-            for dtype, (limit, _) in _GRADES.items()
-        ),
+        grades=_GRADES,
+        native_grades=tuple(replace(grade, meets=None) for grade in _GRADES),
     ),
     "right with more remarks than fit": _right(
         *(

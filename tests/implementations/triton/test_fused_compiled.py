@@ -34,7 +34,6 @@ LONG = {
 class Compiled(NamedTuple):
     ptx: str
     machine: bytes
-    shared_bytes: int
 
 
 class Data(NamedTuple):
@@ -77,7 +76,7 @@ def compiled(
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
     options = {"num_warps": warps, "maxnreg": registers, "enable_fp_fusion": True}
     made = compile_for(source, target=GPUTarget("cuda", capability, 32), options=options)
-    return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
+    return Compiled(made.asm["ptx"], made.asm["cubin"])
 
 
 def tile_of(
