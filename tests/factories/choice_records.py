@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isinf
+from typing import Any
 
 from factories.compared_runs import HERE, results_of
 from factories.figures_factory import make_errors, make_latency, make_memory
@@ -135,6 +136,11 @@ def choice_among(*records: Record, requirements: Requirements | None = None) -> 
 
 
 SMALL, LARGE = (8, 768), (64, 768)
+
+
+def both(name: str, small: float, large: float, **axes: Any) -> list[Record]:
+    """Records of two shapes, with the time of each over that of native."""
+    return [ran(name, small, shape=SMALL, **axes), ran(name, large, shape=LARGE, **axes)]
 
 
 def call(shape: tuple[int, ...], count: int = 1, **axes: object) -> Call:

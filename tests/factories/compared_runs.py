@@ -113,6 +113,7 @@ def failed(case: Case | None = None, status: Status = Status.ERROR, reason: str 
 BEFORE = make_record(ratios=STEADY)
 """A case of a baseline."""
 SHARED = MeasurementWarning(kind=WarningKind.NOISY, advice="wall time is 1.3 times CPU time")
+STEPPED = MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand")
 
 
 def now(*ratios: float, **changes: Any) -> Record:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from factories.operands import every_implementation, operands, y_and_gradients
 from torch import Tensor
 from torch.nn import functional
 
+from harness.measure import compiler
 from harness.records import Direction, Mode
 from harness.verify import verify_case
 from implementations import ALL, PEERS, Implementation, recentred, shifted
@@ -130,16 +130,6 @@ def test_shapes_that_do_not_agree_are_refused_and_not_broadcast(
 
 # --- accuracy ------------------------------------------------------------------------------------
 
-# torch's own inductor uses what torch itself has deprecated
-ignoring_deprecations = pytest.mark.filterwarnings(
-    "ignore:.*torch.jit.script_method:DeprecationWarning"
-)
-with_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU"
-)
-compiled = {"mode": Mode.COMPILED, "direction": Direction.BACKWARD}
-
-
 # normal rows with condition numbers from 10 to 1e7, and rows with one of 2e8
 CONDITIONED = [*(f"offset_1e{exponent}" for exponent in (1, 3, 5, 7)), "last_digit"]
 FEW_ULP = 64  # a benign row is 4 to 12 ulp off; two passes are 2000 ulp off at 1e3
@@ -148,14 +138,11 @@ FOLDED_ULP = 1e6  # the error at 1e8 with a single centring
 accurate = pytest.mark.parametrize("norm", [recentred, shifted], ids=lambda norm: norm.name)
 
 
-def tried(norm: Implementation, distribution: str, **axes: Any) -> Any:
-    """Try 64 rows of 1000 elements with weight and bias."""
-    given = {"shape": (64, 1000), "param_dtype": axes.get("dtype", "float32"), **axes}
-    return verify_case(norm, distribution=distribution, **given)
-
-
 def errors_ulp(norm: Implementation, distribution: str, **axes: Any) -> list[float]:
-    return [output.scaled_max_ulp for output in tried(norm, distribution, **axes).errors.outputs]
+    """Return the errors for 64 rows of 1000 elements with weight and bias."""
+    given = {"shape": (64, 1000), "param_dtype": axes.get("dtype", "float32"), **axes}
+    errors: Any = verify_case(norm, distribution=distribution, **given).errors
+    return [output.scaled_max_ulp for output in errors.outputs]
 
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
@@ -176,9 +163,11 @@ def test_an_outlier_is_never_the_pivot(distribution: str) -> None:
     assert max(errors_ulp(shifted, distribution)) < FEW_ULP
 
 
-@ignoring_deprecations
-@with_compiler
+# torch's own inductor uses what torch itself has deprecated
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
 @accurate
 def test_the_compiler_does_not_fold_a_centring_away(norm: Implementation) -> None:
     # no FEW_ULP: its sums run in the lanes of a vector, and have more roundings
-    assert max(errors_ulp(norm, "last_digit", **compiled)) < FOLDED_ULP / 100
+    axes = {"mode": Mode.COMPILED, "direction": Direction.BACKWARD}
+    assert max(errors_ulp(norm, "last_digit", **axes)) < FOLDED_ULP / 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,10 +74,8 @@ def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
 
 
 PROGRAM = "harness.measure.environment._PROGRAM"
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
-@needs_git
 def test_the_commit_is_that_of_the_program_wherever_it_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +95,6 @@ def test_the_commit_is_that_of_the_program_wherever_it_is_run(
     assert read_environment().git_commit == found.git_commit
 
 
-@needs_git
 def test_a_program_that_is_not_tracked_has_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

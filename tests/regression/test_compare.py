@@ -18,6 +18,7 @@ from factories.compared_runs import (
     HERE,
     SHARED,
     STEADY,
+    STEPPED,
     change,
     compared,
     confirming,
@@ -39,14 +40,12 @@ from harness.records import (
     Cache,
     Clock,
     Direction,
-    MeasurementWarning,
     Memory,
     Mode,
     NotMeasuredError,
     OutputErrors,
     Record,
     Status,
-    WarningKind,
 )
 from harness.store import Results, write
 
@@ -153,12 +152,11 @@ OTHER_LATENCIES: list[dict[str, Any]] = [
 
 
 def latencies() -> Rows:
-    stepped = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)
     yield "timed for the first time", RIGHT, now(1.5)
     yield "wrong before", replace(BEFORE, status=Status.WRONG), now(1.5)
     yield "elsewhere", BEFORE, elsewhere(now(1.5))
     yield "nine processes before", make_record(ratios=STEADY[:9]), now(1.5)
-    yield "the clock jumped before", replace(BEFORE, warnings=stepped), now(1.5)
+    yield "the clock jumped before", replace(BEFORE, warnings=(STEPPED,)), now(1.5)
     yield "a sample was nan", make_record(ratios=(*STEADY[:9], nan)), now(1.5)
     yield "a sample is nan", BEFORE, now(nan)
     yield "spread by 4 %", make_record(ratios=[exp(0.04), exp(-0.04)] * 5), now(1.0)

@@ -15,6 +15,7 @@ from factories.compared_runs import (
     HERE,
     SHARED,
     STEADY,
+    STEPPED,
     ScriptedFleet,
     change,
     compared,
@@ -28,7 +29,7 @@ from factories.compared_runs import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
-from harness.records import Case, Estimate, Latency, MeasurementWarning, Record, Status, WarningKind
+from harness.records import Case, Estimate, Latency, Record, Status
 from harness.regression import (
     SCREENING_IN_TURN,
     Change,
@@ -43,7 +44,6 @@ from harness.regression import (
 
 SLOWER, FASTER = ChangeKind.SLOWER, ChangeKind.FASTER
 UNCHANGED, INCONCLUSIVE = ChangeKind.UNCHANGED, ChangeKind.INCONCLUSIVE
-STEPPED = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)
 
 
 # --- ratios of processes -------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_calls_that_pay_for_others_count_by_their_mean(pays: str, kind: ChangeKi
     [
         (in_turn(Estimate(value=0.0, low=0.0, high=inf)), "not positive"),
         (make_record(CASE, status=Status.ERROR, reason="RuntimeError: no"), "RuntimeError: no"),
-        (make_record(CASE, warnings=STEPPED), "with the base; set by hand"),
+        (make_record(CASE, warnings=(STEPPED,)), "with the base; set by hand"),
     ],
 )
 def test_a_record_without_a_usable_ratio_is_inconclusive(record: Record, fact: str) -> None:

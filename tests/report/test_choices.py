@@ -13,6 +13,7 @@ from factories.choice_records import (
     LARGE,
     SHAPES,
     SMALL,
+    both,
     call,
     choices_among,
     failed,
@@ -133,10 +134,6 @@ def test_choices_read_as_in_the_golden_file() -> None:
 
 
 # --- for a workload ------------------------------------------------------------------------------
-
-
-def both(name: str, small: float, large: float, **axes: Any) -> list[Record]:
-    return [ran(name, small, shape=SMALL, **axes), ran(name, large, shape=LARGE, **axes)]
 
 
 CALLS = [call(SMALL, 1000), call(LARGE, 1)]

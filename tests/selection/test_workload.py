@@ -10,6 +10,7 @@ import pytest
 from factories.choice_records import (
     LARGE,
     SMALL,
+    both,
     call,
     choices_among,
     ran,
@@ -61,13 +62,8 @@ def test_a_run_of_the_preset_models_holds_every_call(name: str) -> None:
 # --- one implementation for all calls -------------------------------------------------------------
 
 
-def both(name: str, small: float, large: float, **axes: object) -> list[Record]:
-    """Records of two shapes, with the time of each over that of native."""
-    return [ran(name, small, shape=SMALL, **axes), ran(name, large, shape=LARGE, **axes)]
-
-
 NATIVE = both("native", 1.0, 1.0)
-ON_LARGE, ON_CUDA = both("large", 3.0, 0.5), ran("native", 1.0, shape=SMALL, device="cuda")
+ON_LARGE = both("large", 3.0, 0.5)
 
 
 @pytest.mark.parametrize(
