@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -77,10 +78,10 @@ def shell_commands() -> list[tuple[str, str]]:
     return found
 
 
-def inline_code() -> list[tuple[str, str]]:
-    """Return page and text of every piece of code within a sentence or a table."""
+def inline_code() -> list[str]:
+    """Return every piece of code within a sentence or a table."""
     return [
-        (str(page.relative_to(ROOT)), code.replace("\n", " "))
+        code.replace("\n", " ")
         for page in PAGES
         for code in _INLINE.findall(_BLOCK.sub("", page.read_text(encoding="utf-8")))
     ]
@@ -188,14 +189,14 @@ def click_options() -> set[str]:
 
 
 def test_each_option_in_a_sentence_exists() -> None:
-    shown = {option for _, code in inline_code() for option in options_of(code.split())}
+    shown = {option for code in inline_code() for option in options_of(code.split())}
     plugin = {option for option in shown if option.startswith(("--layernorm-", "--benchmark-"))}
     assert shown - plugin - OF_OTHERS <= click_options()
     assert plugin <= pytest_options()
 
 
 def test_each_command_in_a_sentence_exists() -> None:
-    shown = {code.split()[1] for _, code in inline_code() if code.startswith("layernorm-bench ")}
+    shown = {code.split()[1] for code in inline_code() if code.startswith("layernorm-bench ")}
     assert {word for word in shown if not word.startswith("-")} <= {*main.commands}
 
 
@@ -203,7 +204,7 @@ def test_each_file_in_a_sentence_exists() -> None:
     paths = re.compile(
         r"(harness|implementations|experiments|tests|docs|constraints|results/(published|baselines))/.*"
     )
-    shown = {code for _, code in inline_code() if paths.fullmatch(code)}
+    shown = {code for code in inline_code() if paths.fullmatch(code)}
     assert shown
     assert [path for path in sorted(shown) if not [*ROOT.glob(path)]] == []
 
@@ -249,18 +250,18 @@ def test_toml_is_read(block: Block, folder: Path) -> None:
 # --- commands that are shown with their output ---------------------------------------------------
 
 
-def shown_outputs() -> Iterator[tuple[Path, str, str]]:
-    """Yield page, command and output wherever the next block after a command is text."""
+def shown_outputs() -> dict[str, list[tuple[Path, str]]]:
+    """Return by command the pages and outputs wherever the block after a command is text."""
+    found = defaultdict(list)
     for page in PAGES:
         for before, after in pairwise(blocks(page)):
             if (before.language, after.language) == ("sh", "text"):
                 (command,) = before.commands
-                yield page, command, after.text
+                found[command].append((page, after.text))
+    return found
 
 
-OUTPUTS: dict[str, list[tuple[Path, str]]] = {}
-for _page, _command, _text in shown_outputs():
-    OUTPUTS.setdefault(_command, []).append((_page, _text))
+OUTPUTS = shown_outputs()
 EXIT_CODES = {"verify": 1, "choose": 0, "ab": 1, "report": 0, "run": 0}
 
 
