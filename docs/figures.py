@@ -14,9 +14,12 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "results" / "published"
@@ -92,7 +95,6 @@ def process_table() -> str:
 
 def gate_tables() -> str:
     """Return what experiments/gates/live_gates.py reports."""
-    import pyarrow.parquet as pq
     from gate_tables import report
 
     return report(pq.read_table(PUBLISHED / "gates.parquet").to_pandas())
@@ -100,43 +102,32 @@ def gate_tables() -> str:
 
 def count_table() -> str:
     """Return what experiments/gates/counts.py reports."""
-    import pyarrow.parquet as pq
     from counts import table
 
     return table(pq.read_table(PUBLISHED / "counts.parquet").to_pandas())
 
 
-def detection_limit_tables() -> str:
-    """Return what experiments/detection_limits/detection_limits.py reports."""
-    from detection_limits import Row, report
+def _reported(module: str, file: str, table: str = "report") -> Callable[[], str]:
+    """Return a function that returns what a script of experiments/ reports of its rows."""
 
-    return report([Row(**row) for row in _rows("detection_limits")])
+    def tables() -> str:
+        script = import_module(module)
+        rows = pq.read_table(PUBLISHED / f"{file}.parquet").to_pylist()
+        return getattr(script, table)([script.Row(**row) for row in rows])
+
+    return tables
 
 
-def compare_fail_tables() -> str:
-    """Return what experiments/gates/compare_fail.py reports."""
-    from compare_fail import Row, report
-
-    return report([Row(**row) for row in _rows("compare_fail")])
+detection_limit_tables = _reported("detection_limits", "detection_limits")
+compare_fail_tables = _reported("compare_fail", "compare_fail")
+coverage_tables = _reported("interval_coverage", "coverage")
+uneven_tables = _reported("uneven_calls", "uneven_calls")
+history_tables = _reported("detection", "history_detection")
 
 
 def compare_fail_rows() -> str:
     """Return how often this option fails unchanged code on a quiet machine."""
     return next(part for part in compare_fail_tables().split("\n\n") if part.startswith("|"))
-
-
-def coverage_tables() -> str:
-    """Return what experiments/estimates/interval_coverage.py reports."""
-    from interval_coverage import Row, report
-
-    return report([Row(**row) for row in _rows("coverage")])
-
-
-def uneven_tables() -> str:
-    """Return what experiments/estimates/uneven_calls.py reports."""
-    from uneven_calls import Row, report
-
-    return report([Row(**row) for row in _rows("uneven_calls")])
 
 
 def peer_test_table() -> str:
@@ -157,27 +148,6 @@ def query_table() -> str:
     from many_files import report
 
     return report()
-
-
-def faults_table() -> str:
-    """Return what experiments/faults/inject.py reports."""
-    from inject import Row, table
-
-    return table([Row(**row) for row in _rows("faults")])
-
-
-def red_team_table() -> str:
-    """Return what experiments/red_team/red_team.py reports."""
-    from red_team import Row, report
-
-    return report([Row(**row) for row in _rows("red_team")])
-
-
-def history_tables() -> str:
-    """Return what experiments/history/detection.py reports."""
-    from detection import Row, report
-
-    return report([Row(**row) for row in _rows("history_detection")])
 
 
 def timer_rows() -> str:
@@ -307,11 +277,11 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "coverage": ("coverage.parquet", coverage_tables),
     "uneven": ("uneven_calls.parquet", uneven_tables),
     "peer-tests": ("peer-tests.json", peer_test_table),
-    "red-team": ("red_team.parquet", red_team_table),
+    "red-team": ("red_team.parquet", _reported("red_team", "red_team")),
     "history-detection": ("history_detection.parquet", history_tables),
     "sizes": ("sizes.parquet", size_table),
     "many-files": ("many_files.parquet", query_table),
-    "faults": ("faults.parquet", faults_table),
+    "faults": ("faults.parquet", _reported("inject", "faults", "table")),
     "timer-rows": ("timers.parquet", timer_rows),
     "gate-rows": ("gates.parquet", gate_rows),
     "compare-fail-rows": ("compare_fail.parquet", compare_fail_rows),
@@ -354,12 +324,6 @@ def _records(name: str) -> list[Any]:
     from harness.store import read
 
     return list(read(PUBLISHED / f"{name}.parquet", samples=False).records)
-
-
-def _rows(name: str) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(PUBLISHED / f"{name}.parquet").to_pylist()
 
 
 def _sections(text: str, *headings: str) -> str:

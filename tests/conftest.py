@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis without chance and without deadline, one thread for torch."""
+"""What all tests share: Hypothesis without chance or deadline, one thread, a file of targets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import copy
 
 import pytest
 import torch
+from factories import failing_targets
 from hypothesis import HealthCheck, settings
 
 # A failure must be the same on every machine, and a slow machine is not a failure.
@@ -23,27 +26,30 @@ settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _alone() -> None:
-    """A pytest that a test starts is no worker of ours."""
-    os.environ.pop("PYTEST_XDIST_WORKER", None)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
+def _process() -> None:
     """With one thread, sums are added in the same order on every machine."""
     torch.set_num_threads(1)
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # a pytest that a test starts is no worker of ours
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def targets(tmp_path: Path) -> Path:
+    """A file of targets that fail."""
+    return Path(copy(failing_targets.__file__, tmp_path / "targets.py"))
 
 
 @pytest.fixture(autouse=True)
-def _import_path() -> Iterator[None]:
-    """Take folders off the import path that finding a target has put there."""
+def _restored() -> Iterator[None]:
+    """Restore what targets and commands leave changed: import path, threads, garbage collector."""
     before = list(sys.path)
     yield
     sys.path[:] = before
-
-
-@pytest.fixture(autouse=True)
-def _garbage_collector() -> Iterator[None]:
-    """Switch the garbage collector on again after a command that switches it off for speed."""
-    yield
+    torch.set_num_threads(1)
     gc.enable()

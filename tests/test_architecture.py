@@ -8,6 +8,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from factories.python_process import python
+
+from implementations.peers import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(
@@ -47,6 +50,37 @@ def test_no_other_module_uses_private_names_of_torch() -> None:
 
 
 # --- imports -------------------------------------------------------------------------------------
+
+CHOOSE = f"""
+from harness.cli import main
+main(["choose", "{ROOT}/results/published/cpu_recentred.parquet"], standalone_mode=False)
+"""
+HELP = """
+from click.testing import CliRunner
+from harness.cli import main
+for arguments in ([], *([name] for name in main.commands)):
+    found = CliRunner().invoke(main, [*arguments, "--help"])
+    assert found.exit_code == 0, found.output
+"""
+OPTIONAL = {package.module for package in PACKAGES} - {"numpy"}  # torch itself imports numpy
+
+
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        ("import layernorm_bench", {"torch", "pytest", "harness", "implementations"}),
+        ("import implementations", {"harness", "triton", *OPTIONAL}),
+        ("from harness.report import build_page", {"torch"}),
+        # the parent of a run, and of a comparison of revisions
+        ("from harness.run import Fleet, Session, plan, merged", {"torch"}),
+        ("import harness.regression.ab", {"torch"}),
+        (CHOOSE, {"torch"}),
+        (HELP, {"torch", "numpy", "pandas", "pyarrow", "matplotlib", "pydantic", "rich"}),
+    ],
+)
+def test_no_program_imports_what_it_does_not_need(program: str, unwanted: set[str]) -> None:
+    done = python("-c", f"{program}\nimport sys\nprint(*sys.modules)", folder=ROOT, code=0)
+    assert unwanted.isdisjoint(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("name", ["harness.cases", "harness.report"])

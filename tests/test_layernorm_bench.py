@@ -1,12 +1,11 @@
-"""The public module: its names, when it imports what, and other packages with the same names."""
+"""The public module: its names, and other packages with the same names."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from factories.python_process import pytest_in, python
 
 import harness.verify
 import implementations
@@ -37,13 +36,6 @@ follow_imports_for_stubs = True
 """
 
 
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in ``folder``, which it searches for modules first."""
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-
-
 # --- names ---------------------------------------------------------------------------------------
 
 
@@ -59,21 +51,10 @@ def test_a_strictly_typed_program_has_no_errors_but_its_own(tmp_path: Path) -> N
     names = ", ".join(implementation.name for implementation in implementations.ALL)
     (tmp_path / "user.py").write_text(CONSUMER.format(names=names))
     (tmp_path / "mypy.ini").write_text(MYPY)
-    done = python(tmp_path, "-m", "mypy", "--cache-dir=cache", "user.py")
+    done = python("-m", "mypy", "--cache-dir=cache", "user.py", folder=tmp_path)
     (error,) = (line for line in done.stdout.splitlines() if " error: " in line)
     last = len(CONSUMER.splitlines())
     assert error.startswith(f'user.py:{last}: error: Argument "quick" to "verify" has incompatible')
-
-
-# --- imports -------------------------------------------------------------------------------------
-
-
-def test_importing_it_imports_neither_torch_nor_the_packages(tmp_path: Path) -> None:
-    script = (
-        "import sys, layernorm_bench; "
-        "print(sorted({'torch', 'pytest', 'harness', 'implementations'} & {*sys.modules}))"
-    )
-    assert python(tmp_path, "-c", script).stdout == "[]\n"
 
 
 # --- another package with the same name ----------------------------------------------------------
@@ -89,7 +70,8 @@ def shadow(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_name_of_the_api_says_which_file_shadows_it(shadow: Path) -> None:
-    done = python(shadow.parents[1], "-c", "from layernorm_bench import LayerNorm")
+    # the folder of the user is searched for modules first
+    done = python("-c", "from layernorm_bench import LayerNorm", folder=shadow.parents[1])
     error = done.stderr.splitlines()[-1]
     assert f"{shadow} is imported as {shadow.parent.name!r} instead of " in error
     assert error.endswith("run from another directory, or rename the former")
@@ -98,8 +80,7 @@ def test_a_name_of_the_api_says_which_file_shadows_it(shadow: Path) -> None:
 def test_the_option_of_pytest_says_which_file_shadows_it(shadow: Path) -> None:
     folder = shadow.parents[1]
     (folder / "pytest.ini").write_text("[pytest]\n")
-    done = python(folder, "-m", "pytest", "-p", "no:cacheprovider", "--layernorm-sweep", "quick")
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    done = pytest_in(folder, "--layernorm-sweep", "quick", code=pytest.ExitCode.USAGE_ERROR)
     assert f"ERROR: {shadow} is imported as {shadow.parent.name!r}" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -115,6 +96,4 @@ def test_without_the_option_pytest_runs_with_another_harness_package(tmp_path: P
         "    plugin = pytestconfig.pluginmanager.getplugin('layernorm_bench')\n"
         "    assert plugin.__name__ == 'layernorm_bench'\n"
     )
-    done = python(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "1 passed" in pytest_in(tmp_path, code=0).stdout

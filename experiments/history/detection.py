@@ -13,21 +13,23 @@ alike; one tenth of the drift is assumed to remain in the speed relative to it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise, product
 from math import log, log1p
 from pathlib import Path
 
-import click
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from harness.regression.history import change_points, spread_between
+
+sys.path.append(str(Path(__file__).parents[1] / "estimates"))
+
+from simulated import command, table
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "history_detection.parquet"
 SEED = 1
@@ -181,20 +183,8 @@ def _table(rows: Sequence[Row], heading: str, name_of: Callable[[Row], str]) -> 
             line += [f"{100 * number / row.series:.1f}" for number in (row.false_at_end, row.false)]
     heads = [f"{heading}, noise", "false per 100 unchanged series", "looked at after every run"]
     heads += [f"{effect:.0%} is found" for effect in EFFECTS[1:]]
-    lines = [heads, ["---"] * len(heads), *([name, *found] for name, found in cells.items())]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-@click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=PUBLISHED)
-@click.option(
-    "--report", "report_only", is_flag=True, help="Print the tables of --out; simulate nothing."
-)
-def main(out: Path, report_only: bool) -> None:
-    if not report_only:
-        pq.write_table(pa.Table.from_pylist([asdict(row) for row in simulate()]), out)
-    click.echo(report([Row(**row) for row in pq.read_table(out).to_pylist()]))
+    return table([heads, ["---"] * len(heads), *([name, *found] for name, found in cells.items())])
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, PUBLISHED, Row, simulate, report)()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.verify_targets import every_dtype
 from torch import Tensor
 
 from harness.cases import (
@@ -23,7 +24,6 @@ from harness.cases import (
 from harness.records import Affine, Case, Direction, Mode
 
 CASE = Case(implementation="native", shape=(6, 33), direction=Direction.BACKWARD)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 def drawn(**axes: Any) -> Inputs:

@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from factories.compared_runs import ScriptedFleet
-from factories.fake_device import LocalFleet
+from factories.fake_device import LocalFleet, use_fleets
 
 from harness.run import Fleet
 
@@ -19,42 +18,30 @@ Install = Callable[[ScriptedFleet], ScriptedFleet]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in an empty folder, outside of any GitHub job; files need not outlast a power cut."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def _use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
-    """Return a function that replaces the fleets of all commands."""
-
-    def use(make: Callable[[], Any]) -> None:
-        for module in ("harness.run.fleet", "harness.verify.workers"):
-            monkeypatch.setattr(f"{module}.Fleet", make)
-
-    return use
-
-
 @pytest.fixture(autouse=True)
-def fleet(_use: Callable[[Callable[[], Any]], None]) -> LocalFleet:
+def fleet(monkeypatch: pytest.MonkeyPatch) -> LocalFleet:
     """The fleet of the command: none of its cases leaves this process."""
     made = LocalFleet()
-    _use(lambda: made)
+    use_fleets(monkeypatch, lambda: made)
     return made
 
 
 @pytest.fixture
-def install(fleet: LocalFleet, _use: Callable[[Callable[[], Any]], None]) -> Install:
+def install(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Return a function that gives the command its fleet; without it, timing fails the test."""
 
     def give(machine: ScriptedFleet) -> ScriptedFleet:
-        _use(lambda: machine)
+        use_fleets(monkeypatch, lambda: machine)
         return machine
 
-    _use(lambda: pytest.fail("something was timed"))
+    use_fleets(monkeypatch, lambda: pytest.fail("something was timed"))
     return give
 
 
@@ -66,7 +53,7 @@ def _worker() -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def worker(fleet: LocalFleet, _worker: Fleet, _use: Callable[[Callable[[], Any]], None]) -> Fleet:
+def worker(fleet: LocalFleet, _worker: Fleet, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Give the command a worker process."""
-    _use(lambda: nullcontext(_worker))
+    use_fleets(monkeypatch, lambda: nullcontext(_worker))
     return _worker

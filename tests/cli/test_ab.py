@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.commanding import PROGRAM, answer, call
+from factories.commanding import answer, call, started, wait_until
 from factories.git_repository import LAYER_NORM, Repository
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +43,8 @@ def compared(*more: str, target: str = TARGET, code: int = 0) -> Any:
 def refused(code: int, *targets: str) -> str:
     """Compare with the last commit what is refused; return the line that says why."""
     given = [word for target in targets for word in ("-i", target)]
-    found = call("ab", "--base", "HEAD", *given, "--shape", "8x64")
-    assert (found.exit_code, found.stdout) == (code, ""), found.output
+    found = call("ab", "--base", "HEAD", *given, "--shape", "8x64", code=code)
+    assert found.stdout == ""
     return found.stderr.splitlines()[-1].removeprefix("layernorm-bench: ")
 
 
@@ -81,9 +78,8 @@ def test_a_planted_regression_fails(
 
 def test_three_times_the_time_is_slower_in_five_processes(repository: Repository) -> None:
     repository.change("kernels/ln.py", *SLOW)
-    found = call("ab", "--base", "HEAD", "-i", TARGET, "--shape", "8x64", "--measure", "latency")
-    assert found.exit_code == 1, found.output
-    assert "1 slower" in found.stdout
+    options = ("-i", TARGET, "--shape", "8x64", "--measure", "latency")
+    assert "1 slower" in call("ab", "--base", "HEAD", *options, code=1).stdout
 
 
 def test_a_path_is_relative_to_the_current_folder_and_a_new_function_passes(
@@ -120,19 +116,6 @@ def test_nothing_in_common_or_nothing_measured_is_refused(repository: Repository
 # --- in processes of its own ---------------------------------------------------------------------
 
 
-def spawn(*arguments: str, **more: str) -> subprocess.Popen[str]:
-    """Start the command; ``more`` are variables of its environment."""
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "ab", "--base", "HEAD", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **more},
-        # a shell that runs the tests in the background has them ignore the interrupt
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
 def test_implementations_of_the_package_are_compared_with_their_earlier_selves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +130,8 @@ def test_implementations_of_the_package_are_compared_with_their_earlier_selves(
     repository.change(listing, "\n    one_pass,\n", "\n    one_pass,\n    two_pass,\n")
     repository.change("implementations/one_pass.py", ".mean(", ".sum(")
     monkeypatch.chdir(repository.path)  # of what can be imported, what lies here comes first
-    done = spawn("-i", "all", "--shape", "4x8", "--measure", "errors", "--json")
+    options = ("-i", "all", "--shape", "4x8", "--measure", "errors", "--json")
+    done = started("ab", "--base", "HEAD", *options)
     output, errors = done.communicate(timeout=300)
     assert done.returncode == 1, errors
     changes = json.loads(output)["changes"]
@@ -163,10 +147,8 @@ def test_when_interrupted_it_leaves_nothing_behind(repository: Repository, tmp_p
         f"import pathlib, time, torch\npathlib.Path({str(imported)!r}).touch()\ntime.sleep(600)"
     )
     repository.change("kernels/ln.py", "import torch", waiting)
-    running = spawn("-i", TARGET, TMPDIR=str(folder))
-    deadline = time.monotonic() + 300
-    while not imported.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    running = started("ab", "--base", "HEAD", "-i", TARGET, TMPDIR=str(folder))
+    wait_until(imported.exists, 300)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=300)
     assert running.returncode == 130, errors

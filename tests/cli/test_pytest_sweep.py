@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from factories import failing_targets
 from factories.commanding import call
 from factories.fake_device import FakeDevice
-from factories.known_functions import CASE
+from factories.python_process import pytest_in
+from factories.small_cases import CASE
 
 from harness.cases import make_inputs
 from harness.cli.pytest_sweep import time_with
@@ -21,27 +23,6 @@ from harness.records import Direction, Status
 from harness.store import read
 from implementations import native
 
-SUBJECTS = """
-import warnings
-from torch.nn.functional import layer_norm
-from implementations import Implementation
-
-def wrong(*arguments):
-    return layer_norm(*arguments) * 1.01
-
-def warns(*arguments):
-    warnings.warn("this is slow")
-    return layer_norm(*arguments)
-
-def raises(*arguments):
-    raise RuntimeError("not today")
-
-KEPT = {}
-def remembers(x, *arguments):
-    return KEPT.setdefault(x.data_ptr(), layer_norm(x, *arguments))
-
-forward_only = Implementation(name="f", function=layer_norm, source="", forward_only=True)
-"""
 SWEEP = """
 [[grids]]
 implementations = [
@@ -82,7 +63,7 @@ OUTCOMES = {
 TIMED = {name for name, (kind, _) in OUTCOMES.items() if kind == "passed" and "4x8" in name}
 
 
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def pytest_beside(folder: Path, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run pytest in ``folder`` beside another test, with warnings as errors."""
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "test_others.py").write_text(
@@ -90,10 +71,7 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         "    assert pytestconfig.pluginmanager.hasplugin('layernorm_bench')\n"
         "    assert not {'torch', 'harness.cli.pytest_sweep'} & set(sys.modules)\n"
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    return pytest_in(folder, *arguments, **more)
 
 
 # --- the outcome of a case -----------------------------------------------------------------------
@@ -103,13 +81,13 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 def session(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The files and the output of one run of pytest on a sweep with every kind of outcome."""
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "subjects.py").write_text(SUBJECTS)
+    copy(failing_targets.__file__, folder / "subjects.py")
     (folder / "tiny.toml").write_text(SWEEP)
     options = (
         "--layernorm-sweep", "tiny.toml", "--benchmark-max-time=0.01", "--benchmark-min-rounds=2",
         "-v", "--junitxml=found.xml", "--benchmark-json=found.json",
     )  # fmt: skip
-    done = pytest_in(folder, *options)
+    done = pytest_beside(folder, *options)
     return SimpleNamespace(folder=folder, text=done.stdout + done.stderr)
 
 
@@ -156,13 +134,14 @@ ONE_CASE = "ci::native/forward/32x128/float32/normal"
 def test_cases_are_selected_by_node_id_and_k_like_any_test(tmp_path: Path) -> None:
     options = ("--layernorm-sweep", "ci", "--layernorm-implementation", "native", "-v")
     others = (ONE_CASE.replace("/forward/", "/backward/"), "-k", "forward/32x128/float32")
-    done = pytest_in(tmp_path, *options, ONE_CASE, *others, "test_others.py", "--benchmark-disable")
+    names = (ONE_CASE, *others, "test_others.py")
+    done = pytest_beside(tmp_path, *options, *names, "--benchmark-disable")
     assert f"{ONE_CASE} PASSED" in done.stdout
     assert "1 passed, 2 deselected" in done.stdout  # of them one of another file
 
 
 def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path) -> None:
-    assert "1 passed" in pytest_in(tmp_path).stdout
+    assert "1 passed" in pytest_beside(tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -175,7 +154,6 @@ def test_without_the_option_nothing_is_added_and_nothing_imported(tmp_path: Path
     ],
 )
 def test_wrong_use_is_one_line_and_no_test(tmp_path: Path, arguments: str, fact: str) -> None:
-    done = pytest_in(tmp_path, *arguments.split())
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    done = pytest_beside(tmp_path, *arguments.split(), code=pytest.ExitCode.USAGE_ERROR)
     assert fact in done.stderr
     assert "Traceback" not in done.stderr + done.stdout

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,8 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from factories.checked_runs import BASELINE, ONE, THREE, TWO, counts, gate, run_of, store
-from factories.choice_records import ran
-from factories.commanding import answer, call, write_journal
+from factories.commanding import answer, call, complaint, write_journal
 from factories.compared_runs import (
     ELSEWHERE,
     STEADY,
@@ -53,8 +49,7 @@ def test_a_suspect_is_timed_in_five_fresh_processes_or_until_one_refutes_it(
 ) -> None:
     store(run_of(1.0, first, 1.0))
     machine = install(ScriptedFleet(ratio_of=again))
-    result = gate()
-    assert result.exit_code == code
+    result = gate(code=code)
     expected = {"3 unchanged"} if kind == "unchanged" else {f"1 {kind}", "2 unchanged"}
     assert set(counts(result).split(", ")) == expected
     assert [[job.case for job in jobs] for jobs in machine.asked] == [[TWO]] * processes
@@ -64,9 +59,7 @@ def test_a_run_of_another_machine_cannot_be_confirmed_here(install: Any) -> None
     records = (make_record(case, STEADY, environment=ELSEWHERE) for case in (ONE, TWO, THREE))
     store(run_of(1.0, 1.2, 1.0, environment=ELSEWHERE), results_of(*records))
     machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}))
-    result = gate()
-    assert result.exit_code == 0
-    assert "another machine" in result.stdout
+    assert "another machine" in gate(code=0).stdout
     assert machine.asked == []
 
 
@@ -92,9 +85,7 @@ def test_accept_shows_what_changed_and_makes_the_run_the_baseline() -> None:
 def test_record_baseline_measures_the_cases_of_the_run_in_ten_processes(install: Any) -> None:
     write(run_of(1.0, 1.0), Path("run.parquet"))
     machine = install(ScriptedFleet(ratio_of={ONE.id: 1.0, TWO.id: 2.0}))
-    result = gate("--record-baseline")
-    assert result.exit_code == 0
-    assert "2 of 2" in result.stdout  # steady cases
+    assert "2 of 2" in gate("--record-baseline", code=0).stdout  # steady cases
     assert machine.starts == 10
 
 
@@ -166,24 +157,12 @@ def test_a_refusal_is_in_every_output() -> None:
 
 @pytest.mark.usefixtures("_stale")
 def test_files_of_an_earlier_run_do_not_outlast_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("harness.regression.compare", crash)
+    monkeypatch.setattr("harness.regression.compare", Mock(side_effect=ZeroDivisionError))
     assert isinstance(gate(*OUTPUTS).exception, ZeroDivisionError)
     assert Path("new/junit.xml").read_text() == Path("new/summary.md").read_text() == ""
 
 
-# --- export and choose ---------------------------------------------------------------------------
-
-
-def test_choosing_needs_no_torch() -> None:
-    write(results_of(ran("native", 1.0), ran("one_pass", 0.5)), Path("run.parquet"))
-    code = (
-        "import sys; from harness.cli import main; "
-        "main(['choose', 'run.parquet'], standalone_mode=False); sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+# --- export --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -206,11 +185,9 @@ def test_an_export_that_cannot_be_written_leaves_the_earlier_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("table").write_text("earlier")
-    error = OSError(errno.EIO, os.strerror(errno.EIO))
-    monkeypatch.setattr(Path, "replace", Mock(side_effect=error))
-    found = call("export", "run.parquet", "--format", "csv", "--out", "table")
-    assert found.exit_code == 2
-    assert found.stderr == "layernorm-bench: table: cannot be written: Input/output error\n"
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    line = complaint("export", "run.parquet", "--format", "csv", "--out", "table")
+    assert line == "table: cannot be written: Input/output error"
     assert [path.read_text() for path in Path().glob("table*")] == ["earlier"]
 
 
@@ -242,7 +219,6 @@ def test_the_json_of_a_history_has_each_series_with_its_changes() -> None:
 
 def test_an_unfinished_shard_is_named() -> None:
     write_journal(Path("cut.jsonl"), *make_results(4).records, planned=6)
-    found = call("merge", "cut.parquet", "--out", "new/whole.parquet")
-    assert found.exit_code == 0
+    found = call("merge", "cut.parquet", "--out", "new/whole.parquet", code=0)
     assert "2 cases of 6 planned have no record" in found.stdout
     assert "(cut.jsonl); continue it" in found.stdout

@@ -12,63 +12,11 @@ from factories.commanding import answer, call, complaint
 
 from harness.verify import MutantResult, SelfTest, verify_in_worker
 
-SUBJECTS = """
-import os
-import signal
-
-import torch
-from torch.nn import functional
-
-
-def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return functional.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
-
-
-def zeros(x, *arguments):
-    return x.detach().clone().zero_()
-
-
-def wrong(*arguments):
-    return right(*arguments) + 1
-
-
-def raising(*arguments):
-    raise RuntimeError("never")
-
-
-def crashing(*arguments):
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def printing(*arguments):
-    print("I am no JSON")
-    os.write(1, b"nor am I\\n")
-    return right(*arguments)
-
-
-def small_eps(x, normalized_shape, weight=None, bias=None, eps=1e-6):
-    return right(x, normalized_shape, weight, bias, eps)
-
-
-class OfDepth(torch.nn.LayerNorm):
-    def __init__(self, dim, depth, kind):
-        super().__init__(dim)
-        assert (depth, kind) == (3, "pre")
-"""
 QUICKLY = ("--quick", "--dtype", "float32", "--direction", "forward")
 
 
-@pytest.fixture
-def of() -> dict[str, str]:
-    """The targets, by name; the worker was started in another folder."""
-    path = Path("subjects.py").resolve()
-    path.write_text(SUBJECTS)
-    names = ("right", "zeros", "wrong", "raising", "crashing", "printing", "small_eps", "OfDepth")
-    return {name: f"{path}:{name}" for name in names}
-
-
-def verified(*arguments: str) -> Result:
-    return call("verify", *QUICKLY, *arguments)
+def verified(*arguments: str, code: int | None = None) -> Result:
+    return call("verify", *QUICKLY, *arguments, code=code)
 
 
 def verdicts(*arguments: str, code: int = 0) -> Any:
@@ -83,50 +31,47 @@ pytestmark = pytest.mark.usefixtures("worker")
 
 
 def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
-    of: dict[str, str], capfd: pytest.CaptureFixture[str]
+    targets: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    targets = (of["wrong"], of["crashing"], of["printing"])
-    wrong, crashed, right = verdicts("--normalized-dims", "1", *targets, code=1)
+    given = (f"{targets}:{name}" for name in ("wrong", "crashes", "prints"))
+    wrong, crashed, right = verdicts("--normalized-dims", "1", *given, code=1)
     assert capfd.readouterr().out == ""  # of a target, beside the JSON
     assert (wrong["passed"], crashed["outcome"], right["outcome"]) == (False, "wrong", "right")
     assert "verify_case" in wrong["reproduce"]
     assert kinds(crashed) == {"crashed"}
 
 
-def test_a_target_that_always_raises_exits_with_3(of: dict[str, str]) -> None:
-    found = verified(of["raising"])
-    assert found.exit_code == 3
-    assert "RuntimeError: never" in " ".join(found.stdout.split())
+def test_a_target_that_always_raises_exits_with_3(targets: Path) -> None:
+    found = verified(f"{targets}:raises", code=3)
+    assert "RuntimeError: not today" in " ".join(found.stdout.split())
 
 
 def test_an_interruption_keeps_earlier_verdicts(
-    of: dict[str, str], worker: Any, monkeypatch: pytest.MonkeyPatch
+    targets: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_worker = worker.call
 
     def until_the_second(function: Any, request: Any, *others: Any) -> object:
-        if function is verify_in_worker and request[0] == of["wrong"]:
+        if function is verify_in_worker and request[0] == f"{targets}:wrong":
             raise KeyboardInterrupt
         return call_worker(function, request, *others)
 
     monkeypatch.setattr(worker, "call", until_the_second)
-    found = verified(of["right"], of["wrong"], "--json")
-    assert found.exit_code == 130
-    right, wrong = json.loads(found.stdout)
+    right, wrong = verdicts(f"{targets}:right", f"{targets}:wrong", code=130)
     assert (right["outcome"], right["ended"]) == ("right", "")
     assert (wrong["outcome"], wrong["ended"]) == ("not_verified", "was interrupted")
 
 
-def test_a_remark_exits_with_0_and_under_strict_with_1(of: dict[str, str]) -> None:
-    (verdict,) = verdicts(of["small_eps"])
+def test_a_remark_exits_with_0_and_under_strict_with_1(targets: Path) -> None:
+    (verdict,) = verdicts(f"{targets}:small_eps")
     assert kinds(verdict) == {"default_eps"}
-    assert verified("--strict", of["small_eps"]).exit_code == 1
+    verified("--strict", f"{targets}:small_eps", code=1)
 
 
-def test_init_takes_literals_and_strings(of: dict[str, str]) -> None:
-    (verdict,) = verdicts(of["OfDepth"], code=3)
+def test_init_takes_literals_and_strings(targets: Path) -> None:
+    (verdict,) = verdicts(f"{targets}:OfDepth", code=3)
     assert "--init 'depth=...' --init 'kind=...'" in verdict["findings"][0]["text"]
-    verdicts("--init", "depth=3", "--init", "kind=pre", of["OfDepth"])
+    verdicts("--init", "depth=3", "--init", "kind=pre", f"{targets}:OfDepth")
 
 
 def test_a_time_budget_leaves_cases_out() -> None:
@@ -150,15 +95,14 @@ def test_the_self_test_exits_with_its_result(
 
 
 def test_a_row_is_explained_as_text_and_as_json() -> None:
-    found = call("explain", "two_pass", "--shape", "4x8", "--row", "2")
-    assert found.exit_code == 0, found.output
+    found = call("explain", "two_pass", "--shape", "4x8", "--row", "2", code=0)
     assert found.stdout.startswith("two_pass/forward/4x8/float32/normal: ok\nrow 2 of 4;")
     explanation = answer("explain", "native", "--shape", "4x8", "--affine", "none")
     steps = [step["name"] for step in explanation["steps"]]
     assert steps == ["mean", "variance", "rstd", "normalised", "y"]
 
 
-def test_a_row_that_should_be_nan_has_no_error_if_it_is_nan(of: dict[str, str]) -> None:
+def test_a_row_that_should_be_nan_has_no_error_if_it_is_nan(targets: Path) -> None:
     def explained(target: str, *row: str) -> Any:
         options = ("--shape", "8x16", "--distribution", "nan_row")
         return answer("explain", target, *options, *row)
@@ -166,9 +110,9 @@ def test_a_row_that_should_be_nan_has_no_error_if_it_is_nan(of: dict[str, str]) 
     rows = [explained("native", "--row", str(row)) for row in range(8)]
     (poisoned,) = (row for row in rows if row["steps"][-1]["exact"][0] is None)
     assert poisoned["worst_ulp"] == 0
-    zeros = explained(of["zeros"], "--row", str(poisoned["row"]))
+    zeros = explained(f"{targets}:zeros", "--row", str(poisoned["row"]))
     assert zeros["worst_ulp"] is None  # JSON knows no infinity
 
 
-def test_a_call_without_a_result_is_refused_in_one_line(of: dict[str, str]) -> None:
-    assert "ended by SIGSEGV" in complaint("explain", of["crashing"], "--shape", "4x8")
+def test_a_call_without_a_result_is_refused_in_one_line(targets: Path) -> None:
+    assert "ended by SIGSEGV" in complaint("explain", f"{targets}:crashes", "--shape", "4x8")

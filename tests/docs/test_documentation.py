@@ -6,21 +6,21 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
 import click
 import pytest
 from factories.commanding import call
-from factories.fake_device import LocalFleet
+from factories.fake_device import LocalFleet, use_fleets
 from factories.git_repository import Repository
+from factories.python_process import python
 
 from harness.cases import Grid, Sweep, load_preset, load_sweep
 from harness.cli import main
@@ -78,10 +78,10 @@ def shell_commands() -> list[tuple[str, str]]:
     return found
 
 
-def inline_code() -> list[tuple[str, str]]:
-    """Return page and text of every piece of code within a sentence or a table."""
+def inline_code() -> list[str]:
+    """Return every piece of code within a sentence or a table."""
     return [
-        (str(page.relative_to(ROOT)), code.replace("\n", " "))
+        code.replace("\n", " ")
         for page in PAGES
         for code in _INLINE.findall(_BLOCK.sub("", page.read_text(encoding="utf-8")))
     ]
@@ -102,13 +102,11 @@ UNCORRECTED = "    variance = centred.var(-1, keepdim=True)"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the pages mention: mine.py and published results."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "published").symlink_to(ROOT / "results" / "published")
-    (tmp_path / "mine.py").write_text(MINE)
-    return tmp_path
+def _mentioned(folder: Path) -> None:
+    """Have what the pages mention in the current folder: mine.py and published results."""
+    (folder / "results").mkdir()
+    (folder / "results" / "published").symlink_to(ROOT / "results" / "published")
+    (folder / "mine.py").write_text(MINE)
 
 
 # --- each command that is shown could be typed ---------------------------------------------------
@@ -176,10 +174,7 @@ def options_of(words: list[str]) -> set[str]:
 
 @cache
 def pytest_options() -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--help"], capture_output=True, text=True, check=True
-    )
-    return {*re.findall(r"--[\w-]+", done.stdout)}
+    return {*re.findall(r"--[\w-]+", python("-m", "pytest", "--help").stdout)}
 
 
 def click_options() -> set[str]:
@@ -194,14 +189,14 @@ def click_options() -> set[str]:
 
 
 def test_each_option_in_a_sentence_exists() -> None:
-    shown = {option for _, code in inline_code() for option in options_of(code.split())}
+    shown = {option for code in inline_code() for option in options_of(code.split())}
     plugin = {option for option in shown if option.startswith(("--layernorm-", "--benchmark-"))}
     assert shown - plugin - OF_OTHERS <= click_options()
     assert plugin <= pytest_options()
 
 
 def test_each_command_in_a_sentence_exists() -> None:
-    shown = {code.split()[1] for _, code in inline_code() if code.startswith("layernorm-bench ")}
+    shown = {code.split()[1] for code in inline_code() if code.startswith("layernorm-bench ")}
     assert {word for word in shown if not word.startswith("-")} <= {*main.commands}
 
 
@@ -209,7 +204,7 @@ def test_each_file_in_a_sentence_exists() -> None:
     paths = re.compile(
         r"(harness|implementations|experiments|tests|docs|constraints|results/(published|baselines))/.*"
     )
-    shown = {code for _, code in inline_code() if paths.fullmatch(code)}
+    shown = {code for code in inline_code() if paths.fullmatch(code)}
     assert shown
     assert [path for path in sorted(shown) if not [*ROOT.glob(path)]] == []
 
@@ -255,18 +250,18 @@ def test_toml_is_read(block: Block, folder: Path) -> None:
 # --- commands that are shown with their output ---------------------------------------------------
 
 
-def shown_outputs() -> Iterator[tuple[Path, str, str]]:
-    """Yield page, command and output wherever the next block after a command is text."""
+def shown_outputs() -> dict[str, list[tuple[Path, str]]]:
+    """Return by command the pages and outputs wherever the block after a command is text."""
+    found = defaultdict(list)
     for page in PAGES:
         for before, after in pairwise(blocks(page)):
             if (before.language, after.language) == ("sh", "text"):
                 (command,) = before.commands
-                yield page, command, after.text
+                found[command].append((page, after.text))
+    return found
 
 
-OUTPUTS: dict[str, list[tuple[Path, str]]] = {}
-for _page, _command, _text in shown_outputs():
-    OUTPUTS.setdefault(_command, []).append((_page, _text))
+OUTPUTS = shown_outputs()
 EXIT_CODES = {"verify": 1, "choose": 0, "ab": 1, "report": 0, "run": 0}
 
 
@@ -278,15 +273,13 @@ def test_output_is_what_the_command_prints(
     monkeypatch.setenv("COLUMNS", "110")
     name, *arguments = shlex.split(command)[1:]
     if name in {"run", "verify"}:  # without a process, which a busy machine may end as too slow
-        for module in ("harness.run.fleet", "harness.verify.workers"):
-            monkeypatch.setattr(f"{module}.Fleet", LocalFleet)
+        use_fleets(monkeypatch, LocalFleet)
         arguments += ["--out", "results/shown.parquet"] if name == "run" else []
     if name == "ab":
         shutil.rmtree(folder / "results")
         repository = Repository.at(folder, {"mine.py": MINE.replace(UNCORRECTED, OLD)})
         repository.write({"mine.py": MINE.replace(UNCORRECTED, NEW)})
-    result = call(name, *arguments)
-    assert result.exit_code == EXIT_CODES[name], result.output
+    result = call(name, *arguments, code=EXIT_CODES[name])
     printed = [line.rstrip() for line in result.stdout.splitlines()]
     exact = "results/published" in command  # the same on every machine
     for page, shown in OUTPUTS[command]:
@@ -330,17 +323,12 @@ SCRIPT = ROOT / "docs" / "figures.py"
 
 
 def test_no_table_of_figures_is_stale() -> None:
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert python(SCRIPT, code=0).stderr == ""
 
 
 def test_a_changed_figure_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    spec = spec_from_file_location("figures", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    figures = module_from_spec(spec)
-    spec.loader.exec_module(figures)
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    figures = import_module("figures")
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: copy -->\n\n<!-- end of figures -->\n")
     monkeypatch.setattr(figures, "PAGES", [page])

@@ -26,16 +26,12 @@ NAMES = ("first_gpu", "steps", "assumptions", "probe", "wheels")
 def scripts() -> Iterator[Any]:
     """The scripts as modules, with kernels where triton is installed."""
     names = [*NAMES, *(["kernels"] if find_spec("triton") else [])]
-    before = {name: sys.modules.pop(name, None) for name in names}
-    sys.path.insert(0, str(FOLDER))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        for name in names:
+            patch.setitem(sys.modules, name, None)  # to be restored to what it was
+            del sys.modules[name]
         yield SimpleNamespace(**{name: import_module(name) for name in names})
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name, module in before.items():
-            sys.modules.pop(name)
-            if module is not None:
-                sys.modules[name] = module
 
 
 # --- steps ---------------------------------------------------------------------------------------

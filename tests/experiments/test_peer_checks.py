@@ -6,13 +6,12 @@ import pytest
 import torch
 from peer_tests.peer_checks import PEER_CHECKS, PeerCheck
 
-from harness.mutants import WRONG
+from harness.mutants import named
 from harness.run import process_state_restored
 from implementations import find
 from implementations.contract import LayerNormFunction
 
 PEERS = {peer_check.name: peer_check for peer_check in PEER_CHECKS}
-MUTANTS = {mutant.name: mutant for mutant in WRONG}
 
 every_peer = pytest.mark.parametrize(
     ("peer", "dtype"),
@@ -57,5 +56,5 @@ def test_a_peer_accepts_what_is_right(peer: PeerCheck, dtype: str) -> None:
     ],
 )
 def test_a_peer_accepts_some_mutants(peer: str, dtype: str, mutant: str, is_accepted: bool) -> None:
-    assert accepts(PEERS[peer], MUTANTS[mutant].fresh(), dtype) is is_accepted
+    assert accepts(PEERS[peer], named(mutant).fresh(), dtype) is is_accepted
     assert accepts(PEERS[peer], find("two_pass").function, dtype)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from factories.python_process import python
 from fuzz import fuzz
 
 from harness.store import read
@@ -36,14 +34,7 @@ def test_a_published_result_is_read(path: Path) -> None:
         assert read(path).records
         return
     script = ROOT / "experiments" / MADE_BY[path.name]
-    report = subprocess.run(
-        [sys.executable, script, "--report", "--out", path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert report.returncode == 0, report.stderr
-    assert "| --- |" in report.stdout
+    assert "| --- |" in python(script, "--report", "--out", path, code=0).stdout
 
 
 @pytest.mark.parametrize(
@@ -56,17 +47,10 @@ def test_a_published_result_is_read(path: Path) -> None:
     ],
 )
 def test_a_published_page_is_that_of_the_published_results(program: str, page: str) -> None:
-    path = ROOT / "reports" / "published" / page
+    path, experiments = ROOT / "reports" / "published" / page, ROOT / "experiments"
     published = path.read_text()
     try:
-        done = subprocess.run(
-            [sys.executable, ROOT / "experiments" / program, "--report"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "experiments")},
-        )
-        assert done.returncode == 0, done.stderr
+        python(experiments / program, "--report", code=0, PYTHONPATH=str(experiments))
         assert path.read_text() == published
     finally:
         path.write_text(published)

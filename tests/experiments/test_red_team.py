@@ -15,7 +15,7 @@ from red_team.compounds import (
     run_red_team,
 )
 
-from harness.mutants import CONDITIONS, CallCondition, Mutant, named
+from harness.mutants import CONDITIONS, Mutant, named
 from harness.records import Case, Direction, Status
 from harness.run.attempt import attempt
 from implementations import adopt
@@ -25,13 +25,9 @@ SHORT, LONG = BACKWARD, replace(BACKWARD, shape=(6, 2000))
 WITHOUT = replace(LONG, affine="none")
 
 
-def condition(text: str) -> CallCondition:
-    (found,) = (known for known in CONDITIONS if known.text == text)
-    return found
-
-
 def compound(base: str, *trigger: str) -> Mutant:
-    return replace(named(base), where=tuple(map(condition, trigger)))
+    by_text = {condition.text: condition for condition in CONDITIONS}
+    return replace(named(base), where=tuple(by_text[text] for text in trigger))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 from shutil import copytree
@@ -23,23 +23,15 @@ GATES = Path(__file__).parents[2] / "experiments" / "gates"
 
 @pytest.fixture(scope="module")
 def gates() -> Iterator[Any]:
-    sys.path.insert(0, str(GATES))
-    try:
-        import live_gates
-
-        yield live_gates
-    finally:
-        sys.path.remove(str(GATES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(GATES)
+        yield import_module("live_gates")
 
 
 @pytest.fixture(scope="module")
 def repository(gates: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     sweep = ("--shape", "8x64", "--measure", "errors", "--measure", "memory")
     return gates.Repository(tmp_path_factory.mktemp("repository"), sweep)
-
-
-def kinds(answer: dict[str, Any]) -> dict[str, str]:
-    return {change["case"]["implementation"]: change["kind"] for change in answer["changes"]}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,8 @@ def test_ab_fails_for_planted_changes_only(repository: Any, planted: str, kind: 
     repository.plant(planted)
     answer = repository.run()
     unchanged = {f"subjects.py:{name}": "unchanged" for name in IMPLEMENTATIONS}
-    assert kinds(answer) == unchanged | {"subjects.py:two_pass": kind}
+    found = {change["case"]["implementation"]: change["kind"] for change in answer["changes"]}
+    assert found == unchanged | {"subjects.py:two_pass": kind}
     assert answer["failed"] is (kind == "regressed")
 
 

@@ -28,8 +28,8 @@ def store(head: Results, baseline: Results = BASELINE) -> None:
     write(baseline, Path("base.parquet"))
 
 
-def gate(*more: str) -> Result:
-    return call("check", "run.parquet", "--baseline", "base.parquet", *more)
+def gate(*more: str, code: int | None = None) -> Result:
+    return call("check", "run.parquet", "--baseline", "base.parquet", *more, code=code)
 
 
 def counts(result: Result) -> str:

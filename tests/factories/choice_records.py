@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isinf
+from typing import Any
 
 from factories.compared_runs import HERE, results_of
 from factories.figures_factory import make_errors, make_latency, make_memory
@@ -105,15 +106,15 @@ def failed(name: str, status: Status, reason: str = "", **axes: object) -> Recor
     )
 
 
-def vacuous(name: str, condition: float = 1e4, *, lost: float = 1.0, **axes: object) -> Record:
+def vacuous(name: str, condition: float = 1e4, **axes: object) -> Record:
     """A record of a case that no bound covers."""
     return ran(
         name,
         status=Status.OUT_OF_GUARANTEE,
         reason="promises nothing",
-        error_ulp=inf if isinf(lost) else 1e6,
+        error_ulp=1e6,
         condition=condition,
-        lost=0.0 if isinf(lost) else lost,
+        lost=1.0,
         **({"distribution": "offset_1e4"} | axes),
     )
 
@@ -135,6 +136,11 @@ def choice_among(*records: Record, requirements: Requirements | None = None) -> 
 
 
 SMALL, LARGE = (8, 768), (64, 768)
+
+
+def both(name: str, small: float, large: float, **axes: Any) -> list[Record]:
+    """Records of two shapes, with the time of each over that of native."""
+    return [ran(name, small, shape=SMALL, **axes), ran(name, large, shape=LARGE, **axes)]
 
 
 def call(shape: tuple[int, ...], count: int = 1, **axes: object) -> Call:

@@ -113,6 +113,7 @@ def failed(case: Case | None = None, status: Status = Status.ERROR, reason: str 
 BEFORE = make_record(ratios=STEADY)
 """A case of a baseline."""
 SHARED = MeasurementWarning(kind=WarningKind.NOISY, advice="wall time is 1.3 times CPU time")
+STEPPED = MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand")
 
 
 def now(*ratios: float, **changes: Any) -> Record:
@@ -120,12 +121,14 @@ def now(*ratios: float, **changes: Any) -> Record:
     return make_record(latency=make_latency(ratios, **changes))
 
 
-def results_of(*records: Record, **run: Any) -> Results:
+def results_of(
+    *records: Record, environments: Sequence[Environment] = (HERE, ELSEWHERE), **run: Any
+) -> Results:
     """Return the results of a finished run of these records."""
     return Results(
         records=records,
         runs=(make_run(**{"planned": len(records), "git_commit": HERE.git_commit, **run}),),
-        environments={environment.fingerprint: environment for environment in (HERE, ELSEWHERE)},
+        environments={environment.fingerprint: environment for environment in environments},
     )
 
 

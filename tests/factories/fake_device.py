@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from torch import Tensor
 
 import implementations
@@ -201,6 +202,12 @@ def latency_of(sampled: Sampled) -> Latency:
 
 def kinds(sampled: Sampled) -> set[WarningKind]:
     return {warning.kind for warning in sampled.warnings}
+
+
+def use_fleets(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Any]) -> None:
+    """Replace the fleets of all commands."""
+    for module in ("harness.run.fleet", "harness.verify.workers"):
+        monkeypatch.setattr(f"{module}.Fleet", make)
 
 
 class LocalFleet(AbstractContextManager["LocalFleet"]):

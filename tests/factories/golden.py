@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["assert_golden"]
 
+def assert_golden(text: str, test_file: str, name: str) -> None:
+    """Compare a text with the golden file of that name, in the folder "golden" beside the test.
 
-def assert_golden(text: str, path: Path) -> None:
-    """Compare ``text`` with the golden file; ``WRITE_GOLDEN=1 pytest FILE`` rewrites it first."""
+    ``WRITE_GOLDEN=1 pytest FILE`` rewrites it first.
+    """
+    path = Path(test_file).with_name("golden") / name
     if os.environ.get("WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

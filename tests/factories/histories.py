@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from factories.compared_runs import HERE, make_record, results_of
 from harness.records import Case, Environment, Record
@@ -32,6 +33,7 @@ def results_of_commit(
     *records: Record,
     environment: Environment = HERE,
     start_days: float | None = None,
+    **run: Any,
 ) -> Results:
     """Return the run of a commit: made on day ``number``, and measured an hour later."""
     committed = _FIRST + timedelta(days=number)
@@ -43,14 +45,15 @@ def results_of_commit(
         git_dirty=False,
         repository_url=URL,
     )
-    results = results_of(
+    return results_of(
         *(replace(record, environment=here.fingerprint) for record in records),
+        environments=(here,),
         name=f"run{number:03}",
         started_utc=(committed + delay).isoformat(),
         environment=here.fingerprint,
         git_commit=here.git_commit,
+        **run,
     )
-    return replace(results, environments={here.fingerprint: here})
 
 
 def history_of(*runs: Results) -> History:

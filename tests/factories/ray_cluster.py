@@ -12,8 +12,6 @@ import subprocess
 import sys
 from typing import Any
 
-__all__ = ["LOOPBACK", "RayCluster"]
-
 # Ray then takes the loopback address, as on systems where it has no clusters
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 _STORE_BYTES = 80 * 2**20  # Ray's smallest is 75 MiB
@@ -47,9 +45,7 @@ class RayCluster:
         self._ask("kill", name)
 
     def _ask(self, *request: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         assert self._reply() == "done"
 
     def _reply(self) -> str:

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from harness.mutants import Rows, layer_norm_of, with_value
 
-__all__ = ["two_passes"]
-
 
 @layer_norm_of
 def two_passes(of: Rows) -> Tensor:

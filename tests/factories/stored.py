@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from enum import StrEnum
 from math import inf, nan
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from factories.compared_runs import SHARED, make_record, with_error
 from factories.results_factory import make_environment, make_run
 from harness.records import Case, Cost, Environment, Record, Run, Status
-from harness.store import Results
+from harness.store import Journal, Results
 
 numbers = st.floats()  # NaN and the infinities too: an error may be infinite
 counts = st.integers(0, 2**62)
@@ -78,6 +79,12 @@ BARE = Record(
 RESULTS = Results(
     records=(FULL, BARE), runs=(RUN,), environments={ENVIRONMENT.fingerprint: ENVIRONMENT}
 )
+
+
+def journalled(path: Path, *entries: Any) -> list[int]:
+    """Add entries to a journal; return where in the file each begins."""
+    with Journal(path) as journal:
+        return [journal.add(entry) for entry in entries]
 
 
 def same(one: object, other: object) -> bool:

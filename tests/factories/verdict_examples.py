@@ -18,8 +18,6 @@ from harness.records import (
 )
 from harness.verify import Count, Example, Grade, PlannedCase, Scope, Verdict
 
-__all__ = ["EXAMPLES"]
-
 _CASE = Case(implementation="norms.py:norm", shape=(5, 64), direction=Direction.BACKWARD)
 _FAILURE = Finding(
     Status.WRONG,

@@ -16,20 +16,6 @@ from harness.records import Case
 from harness.verify import Verdict, verify
 from implementations import Implementation
 
-__all__ = [
-    "CASE",
-    "by_call",
-    "case_in",
-    "every_dtype",
-    "layer_norm",
-    "mutant",
-    "quick",
-    "raising",
-    "target",
-    "then",
-    "with_dy",
-]
-
 every_dtype = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 
 

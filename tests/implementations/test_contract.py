@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from factories.operands import every_implementation, operands, y_and_gradients
 from torch import Tensor
 from torch.nn import functional
 
-import implementations
+from harness.measure import compiler
 from harness.records import Direction, Mode
 from harness.verify import verify_case
 from implementations import ALL, PEERS, Implementation, recentred, shifted
-from implementations.peers import PACKAGES
-
-# tests/implementations/triton has the tests of those for a GPU
-ON_CPU = [norm for norm in ALL if "cpu" in norm.devices]
-
-every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda norm: norm.name)
 
 # (shape of x, normalized_shape): one to three axes, no batch axis, nothing at all, one element,
 # and lengths on and off multiples of 64
@@ -42,13 +34,6 @@ SHAPES = [
 ]
 
 
-def tensors(*shapes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw x, weight and bias of an x of the first shape, normalised over the second."""
-    generator = torch.Generator().manual_seed(3)
-    sizes = (*shapes, shapes[-1])
-    return tuple(torch.randn(size, dtype=torch.float64, generator=generator) for size in sizes)
-
-
 # --- the list ------------------------------------------------------------------------------------
 
 
@@ -62,14 +47,6 @@ def test_an_implementation_has_a_summary_a_source_and_the_signature_of_the_contr
     parameters = inspect.signature(norm.function).parameters
     assert list(parameters) == ["x", "normalized_shape", "weight", "bias", "eps"]
     assert [parameter.default for parameter in parameters.values()][2:] == [None, None, 1e-5]
-
-
-def test_importing_the_package_imports_neither_the_harness_nor_optional_packages() -> None:
-    program = "import sys, implementations; print(*sys.modules, sep='\\n')"
-    root = Path(implementations.__file__).parents[1]
-    imported = subprocess.check_output([sys.executable, "-c", program], cwd=root, text=True)
-    optional = {package.module for package in PACKAGES} - {"numpy"}  # torch itself imports numpy
-    assert {"harness", "triton", *optional} & set(imported.split()) == set()
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -104,18 +81,14 @@ def test_it_equals_torch_forward_and_backward(
     given: str,
     eps: float,
 ) -> None:
-    x, weight, bias = tensors(shape, normalized)
-    dy = torch.randn(shape, dtype=x.dtype, generator=torch.Generator().manual_seed(4))
-    results = []
-    for function in (norm, functional.layer_norm):
-        leaf = x.clone().requires_grad_()
-        drawn = {"weight": weight.clone(), "bias": bias.clone()}
-        used = {name: drawn[name].requires_grad_() for name in given.split()}
-        y = function(leaf, normalized, **used, eps=eps)
-        results.append([y, *torch.autograd.grad(y, [leaf, *used.values()], dy)])
+    x, weight, bias, dy = operands(shape, len(normalized), torch.float64)
+    parameters = (weight if "weight" in given else None, bias if "bias" in given else None)
+    results = (
+        y_and_gradients(function, dy, x, normalized, *parameters, eps)
+        for function in (norm, functional.layer_norm)
+    )
     # benign float64: a few rounding errors of a few hundred terms, times 1/sqrt(eps) where N = 1
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
 # --- contract ------------------------------------------------------------------------------------
@@ -128,8 +101,8 @@ def test_parameters_may_be_float32_for_every_dtype_of_x(
 ) -> None:
     if norm.name == "native" and dtype == torch.float64:
         pytest.skip("torch does not support float32 parameters with float64")
-    x, *parameters = tensors((4, 30), (30,))
-    x, weight, bias = x.to(dtype), *(parameter.float() for parameter in parameters)
+    x, weight, bias, _ = operands((4, 30))
+    x = x.to(dtype)
     y = norm(x, (30,), weight, bias)
     expected = functional.layer_norm(x.double(), (30,), weight.double(), bias.double())
     assert y.dtype == dtype
@@ -157,16 +130,6 @@ def test_shapes_that_do_not_agree_are_refused_and_not_broadcast(
 
 # --- accuracy ------------------------------------------------------------------------------------
 
-# torch's own inductor uses what torch itself has deprecated
-ignoring_deprecations = pytest.mark.filterwarnings(
-    "ignore:.*torch.jit.script_method:DeprecationWarning"
-)
-with_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU"
-)
-compiled = {"mode": Mode.COMPILED, "direction": Direction.BACKWARD}
-
-
 # normal rows with condition numbers from 10 to 1e7, and rows with one of 2e8
 CONDITIONED = [*(f"offset_1e{exponent}" for exponent in (1, 3, 5, 7)), "last_digit"]
 FEW_ULP = 64  # a benign row is 4 to 12 ulp off; two passes are 2000 ulp off at 1e3
@@ -175,14 +138,11 @@ FOLDED_ULP = 1e6  # the error at 1e8 with a single centring
 accurate = pytest.mark.parametrize("norm", [recentred, shifted], ids=lambda norm: norm.name)
 
 
-def tried(norm: Implementation, distribution: str, **axes: Any) -> Any:
-    """Try 64 rows of 1000 elements with weight and bias."""
-    given = {"shape": (64, 1000), "param_dtype": axes.get("dtype", "float32"), **axes}
-    return verify_case(norm, distribution=distribution, **given)
-
-
 def errors_ulp(norm: Implementation, distribution: str, **axes: Any) -> list[float]:
-    return [output.scaled_max_ulp for output in tried(norm, distribution, **axes).errors.outputs]
+    """Return the errors for 64 rows of 1000 elements with weight and bias."""
+    given = {"shape": (64, 1000), "param_dtype": axes.get("dtype", "float32"), **axes}
+    errors: Any = verify_case(norm, distribution=distribution, **given).errors
+    return [output.scaled_max_ulp for output in errors.outputs]
 
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
@@ -203,9 +163,11 @@ def test_an_outlier_is_never_the_pivot(distribution: str) -> None:
     assert max(errors_ulp(shifted, distribution)) < FEW_ULP
 
 
-@ignoring_deprecations
-@with_compiler
+# torch's own inductor uses what torch itself has deprecated
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
 @accurate
 def test_the_compiler_does_not_fold_a_centring_away(norm: Implementation) -> None:
     # no FEW_ULP: its sums run in the lanes of a vector, and have more roundings
-    assert max(errors_ulp(norm, "last_digit", **compiled)) < FOLDED_ULP / 100
+    axes = {"mode": Mode.COMPILED, "direction": Direction.BACKWARD}
+    assert max(errors_ulp(norm, "last_digit", **axes)) < FOLDED_ULP / 100

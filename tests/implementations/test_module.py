@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from factories.operands import ON_CPU, every_implementation, normal
 from torch import Tensor, nn
 
 from implementations import (
-    ALL,
     Dispatch,
     Implementation,
     LayerNorm,
@@ -22,11 +22,6 @@ from implementations import (
     module,
     native,
 )
-
-# tests/implementations/triton has those for a GPU
-ON_CPU = [norm for norm in ALL if "cpu" in norm.devices]
-
-every_implementation = pytest.mark.parametrize("norm", ON_CPU, ids=lambda norm: norm.name)
 
 # of the constructor; values are compared in float64, of all but the last three
 ARGUMENTS: list[dict[str, Any]] = [
@@ -41,16 +36,11 @@ ARGUMENTS: list[dict[str, Any]] = [
 ]
 
 
-def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(6)).to(dtype)
-
-
 def trained(made: nn.LayerNorm) -> nn.LayerNorm:
     """Give the parameters values that are neither one nor zero."""
     with torch.no_grad():
-        for seed, parameter in enumerate(made.parameters()):
-            drawn = torch.Generator().manual_seed(seed)
-            parameter.copy_(torch.randn(parameter.shape, generator=drawn))
+        for seed, parameter in enumerate(made.parameters(), 1):
+            parameter.copy_(normal(*parameter.shape, seed=seed))
     return made
 
 
@@ -130,8 +120,8 @@ def test_y_and_gradients_are_those_of_torch(
         x = normal(5, *theirs.normalized_shape, dtype=torch.float64).requires_grad_()
         y = made(x)
         results.append([y, *torch.autograd.grad(y.square().sum(), [x, *made.parameters()])])
-    for found, expected in zip(*results, strict=True):  # benign float64: rounding only
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    # benign float64: rounding only
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
 @every_implementation

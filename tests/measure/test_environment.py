@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +11,9 @@ import pytest
 import torch
 from factories.fake_cuda import Nvml
 from factories.git_repository import Repository
+from factories.results_factory import make_environment
 
 from harness.measure import read_environment, web_address
-from harness.records import Gpu
 
 OPTIONAL = {
     *("compiler", "git_commit", "git_commit_utc", "git_dirty", "load_average", "memory_bytes"),
@@ -42,13 +41,7 @@ def test_only_the_cpus_of_this_process_are_counted(monkeypatch: pytest.MonkeyPat
 def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Nvml().installed(monkeypatch)
     found = read_environment()
-    first = Gpu(
-        name="Imaginary 0",
-        uuid="GPU-0",
-        memory_bytes=80 << 30,
-        power_limit_w=700.0,
-        compute_capability="9.0",
-    )
+    first = replace(make_environment().gpus[0], name="Imaginary 0")
     second = {"name": "Imaginary 1", "uuid": "GPU-1", "compute_capability": "9.1"}
     assert found.gpus == (first, replace(first, power_limit_w=None, **second))
     assert found.nvml == "driver 550.54"
@@ -81,10 +74,8 @@ def test_nvml_that_fails_at_any_call_gives_a_reason_and_no_gpu(
 
 
 PROGRAM = "harness.measure.environment._PROGRAM"
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
-@needs_git
 def test_the_commit_is_that_of_the_program_wherever_it_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +95,6 @@ def test_the_commit_is_that_of_the_program_wherever_it_is_run(
     assert read_environment().git_commit == found.git_commit
 
 
-@needs_git
 def test_a_program_that_is_not_tracked_has_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

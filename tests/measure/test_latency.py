@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ from factories.golden import assert_golden
 
 from harness.measure import POWER_CAP, SAMPLE_S, Sampled, Sampler, nothing_measured, warnings_of
 from harness.records import (
-    Arm,
-    ArmRole,
     Budget,
     Cache,
     Clock,
@@ -51,10 +48,6 @@ def slower(
 
 def wobbling() -> FakeDevice:
     return slower(2, lambda place: place % 2 == 0)
-
-
-def arm_of(sampled: Sampled, role: ArmRole) -> Arm:
-    return next(arm for arm in latency_of(sampled).arms if arm.role is role)
 
 
 def epochs_of(sampled: Sampled) -> int:
@@ -237,7 +230,7 @@ def test_throttled_epochs_are_dropped_measured_again_and_counted() -> None:
     device.state = state
     sampled = measure(device)
     assert (latency_of(sampled).throttled_epochs, epochs_of(sampled)) == (2, ROOMY.min_epochs)
-    assert max(arm_of(sampled, ArmRole.SUBJECT).wall_s) == pytest.approx(3e-6)
+    assert max(latency_of(sampled).arms[0].wall_s) == pytest.approx(3e-6)
     (warning,) = sampled.warnings  # though it was throttled in the midst of the samples only
     assert warning.kind is WarningKind.THROTTLED
     assert "2 epochs were dropped because the device was throttled (hot)" in warning.advice
@@ -306,7 +299,7 @@ def test_an_implementation_of_several_threads_is_timed_by_the_process() -> None:
     assert time_and_ratio(sampled) == pytest.approx((12e-6, 6.0))  # 12 us over 2 us
     assert latency.others_ratio == pytest.approx(0.75)
     # of samples from before it was noticed, too
-    assert min(arm_of(sampled, ArmRole.SUBJECT).cpu_s or ()) == pytest.approx(12e-6)
+    assert min(latency.arms[0].cpu_s or ()) == pytest.approx(12e-6)
     (warning,) = sampled.warnings  # waiting for a thread is not a busy machine
     assert warning.kind is WarningKind.OTHER_THREADS
     assert "75 %" in warning.advice
@@ -432,22 +425,16 @@ def warned(**changes: Any) -> tuple[MeasurementWarning, ...]:
     """Return the warnings about a calm latency of 3 us, but for some changes."""
     arguments = {"stepped", "left_over", "empty_s"}
     given = {name: changes.pop(name) for name in arguments & changes.keys()}
-    wall_s = changes.pop("wall_s", 1.0)
     latency = replace(
         latency_of(measure(FakeDevice())), **{"before": CALM, "after": CALM} | changes
     )
-    return warnings_of(latency, ROOMY, wall_s, **given)
-
-
-def stolen(seconds: float, wall_s: float = 1.0) -> dict[str, Any]:
-    before, after = (DeviceState(steal_s=50.0 + more_s) for more_s in (0.0, seconds))
-    return {"before": before, "after": after, "wall_s": wall_s}
+    return warnings_of(latency, ROOMY, 1.0, **given)
 
 
 CHANGES: list[tuple[WarningKind | None, dict[str, Any]]] = [
     (None, {}),
     (None, {"before": DeviceState(), "after": DeviceState()}),  # nothing can be read
-    (WarningKind.NOISY, stolen(0.1)),
+    (WarningKind.NOISY, {"before": DeviceState(steal_s=50.0), "after": DeviceState(steal_s=50.1)}),
     (None, {"resolution_s": 1e-6}),
     (WarningKind.TIMER_TOO_COARSE, {"resolution_s": 15e-3}),
     (None, {"empty_s": 15e-6}),
@@ -531,4 +518,4 @@ def test_warnings_read_as_in_the_golden_file() -> None:
     elsewhere = {kind.CACHED_RESULT, kind.MEMORY_NOT_COUNTED, kind.NOT_COUNTED}
     assert {warning.kind for warning in found} == {*WarningKind} - elsewhere
     text = "\n".join(f"{warning.kind}: {warning.advice}" for warning in found)
-    assert_golden(text, Path(__file__).parent / "golden" / "warnings.txt")
+    assert_golden(text, __file__, "warnings.txt")

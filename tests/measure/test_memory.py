@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import astuple
 from random import Random
 
 import pytest
 import torch
+from factories.python_process import python
 from torch import Tensor
 
 from harness.cases import LAYOUTS
@@ -126,8 +125,7 @@ print(usual, allocation, faults_per_call())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_only_steady_allocation_takes_less_than_one_page_fault_per_call() -> None:
     # a fresh process: the setting cannot be undone
-    printed = subprocess.check_output([sys.executable, "-c", FAULTS], text=True)
-    usual, allocation, steady = printed.split()
+    usual, allocation, steady = python("-c", FAULTS).stdout.split()
     assert float(usual) > 100  # pages of up to 64 KiB
     assert allocation == Allocation.STEADY
     assert float(steady) < 1

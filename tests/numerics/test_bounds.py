@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.operands import ON_CPU
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -69,14 +70,13 @@ def bound_of_y(found: ErrorBound, x: Tensor, dtype: torch.dtype = F32) -> Tensor
     return found.y(exact_rows(x), ones, 0 * ones, 0.0, dtype)
 
 
-def comb(hidden: int = 64) -> Tensor:
-    """A row of deviations of 1 about 0."""
-    return (torch.arange(hidden).double() % 2 * 2 - 1)[None]
+COMB = (torch.arange(64).double() % 2 * 2 - 1)[None]
+"""A row of deviations of 1 about 0."""
 
 
-def bound_at(found: ErrorBound, condition: float, hidden: int = 64) -> Tensor:
+def bound_at(found: ErrorBound, condition: float) -> Tensor:
     """Bounds of y for a row of that condition number."""
-    return bound_of_y(found, comb(hidden) + (condition**2 - 1) ** 0.5)
+    return bound_of_y(found, COMB + (condition**2 - 1) ** 0.5)
 
 
 # --- from a declaration to a bound ---------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_recentred_is_bounded_at_any_condition() -> None:
 def test_a_pivot_is_as_far_off_as_the_furthest_element() -> None:
     far = torch.eye(1, 64).double()
     near, distant = (
-        bound_of_y(error_bound(Algorithm.SHIFTED), x, torch.float64) for x in (comb(), far)
+        bound_of_y(error_bound(Algorithm.SHIFTED), x, torch.float64) for x in (COMB, far)
     )
     assert float(distant.amin()) > 4 * float(near.amax())
 
@@ -329,7 +329,6 @@ def test_a_number_is_a_multiple_of_its_grain_and_not_of_twice_that(
 
 # --- no right implementation is called wrong (experiments/calibration has longer rows) ------------
 
-IMPLEMENTATIONS = [implementation for implementation in ALL if "cpu" in implementation.devices]
 # torch's CPU kernel adds dweight and dbias in the input dtype and keeps mean and rstd in it
 KNOWN_WRONG = {("native", "bfloat16"), ("native", "float16")}
 
@@ -396,7 +395,7 @@ def small_cases(distribution: str) -> Iterator[tuple[Case, Inputs]]:
 def test_no_implementation_is_called_wrong_that_is_not(distribution: str) -> None:
     for case, inputs in small_cases(distribution):
         reference = Reference(inputs, case)
-        for implementation in IMPLEMENTATIONS:
+        for implementation in ON_CPU:
             status, reason, errors = verdict(implementation, case, inputs, reference)
             is_known = (implementation.name, case.dtype) in KNOWN_WRONG
             excused = {"dx", "dweight", "dbias"} if is_known else set()

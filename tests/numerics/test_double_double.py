@@ -43,8 +43,8 @@ def value(pair: Pair) -> Fraction:
     return only
 
 
-def assert_close(pair: Pair, exact: Fraction, allowed: Fraction = RELATIVE_ERROR) -> None:
-    assert abs(value(pair) - exact) <= allowed * abs(exact)
+def assert_close(pair: Pair, exact: Fraction) -> None:
+    assert abs(value(pair) - exact) <= RELATIVE_ERROR * abs(exact)
 
 
 @given(numbers, numbers)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, isfinite, nan, sqrt
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from factories.golden import assert_golden
+from factories.verify_targets import every_dtype
 from torch import Tensor
 
-from harness.cases import DTYPES, Inputs, make_inputs
+from harness.cases import Inputs, make_inputs
 from harness.numerics import (
     OUTPUTS,
     BoundRatio,
@@ -53,7 +53,6 @@ def measured(case: Case, inputs: Inputs, outputs: Outputs) -> Errors:
     return measure_errors(outputs, inputs, case, bound, Reference(inputs, case))
 
 
-every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 every_output = pytest.mark.parametrize("output", OUTPUTS)
 ELEMENTS = {"y": 8, "dx": 8, "dweight": 4, "dbias": 4}
 
@@ -327,7 +326,7 @@ def test_the_reason_names_the_outputs_their_errors_and_the_limit() -> None:
     }
     lines = [f"{name}: {judged(*outputs)[1]}" for name, outputs in cases.items()]
     lines.append(f"vacuous by an overflow: {judged(NOTHING, condition=1.03)[1]}")
-    assert_golden("\n".join(lines), Path(__file__).parent / "golden" / "reasons.txt")
+    assert_golden("\n".join(lines), __file__, "reasons.txt")
 
 
 # --- outputs that are not complete when a call returns -------------------------------------------

@@ -13,7 +13,6 @@ from factories.compared_runs import (
     ScriptedFleet,
     failed,
     make_case,
-    make_latency,
     make_record,
     with_memory,
 )
@@ -23,7 +22,7 @@ from harness.records import Case, Measurement, Record, Status
 from harness.regression import BASE, Bench, ChangeKind, Checkout, Comparison, ab, time_against_base
 
 ASKED = (Measurement.ERRORS, Measurement.LATENCY, Measurement.MEMORY)
-ONE, TWO, THREE = (make_case(rows=rows) for rows in (1, 2, 3))
+ONE, TWO = (make_case(rows=rows) for rows in (1, 2))
 CHECKOUT = Checkout(
     repository=Path("/here"), folder=Path("/there"), commit="abc", operators=frozenset()
 )
@@ -51,14 +50,11 @@ def is_in_turn(job: Job) -> bool:
     return job.function is time_against_base
 
 
-def is_timed(job: Job) -> bool:
-    return Measurement.LATENCY in job.measurements
-
-
 def right(job: Job, ratio: float = 1.0, **changes: Any) -> Record:
     """Answer as a right implementation does."""
     same = replace(job.case, implementation="two_pass")  # errors are made up by the name
-    return make_record(same, latency=make_latency((ratio,)) if is_timed(job) else None, **changes)
+    ratios = (ratio,) if Measurement.LATENCY in job.measurements else None
+    return make_record(same, ratios, **changes)
 
 
 def wrong(job: Job, is_wrong: Callable[[Job], bool]) -> Record:

@@ -15,6 +15,7 @@ from factories.compared_runs import (
     HERE,
     SHARED,
     STEADY,
+    STEPPED,
     ScriptedFleet,
     change,
     compared,
@@ -28,7 +29,7 @@ from factories.compared_runs import (
 )
 from factories.fake_device import CALL_S, latency_of, measure, payer
 
-from harness.records import Case, Estimate, Latency, MeasurementWarning, Record, Status, WarningKind
+from harness.records import Case, Estimate, Latency, Record, Status
 from harness.regression import (
     SCREENING_IN_TURN,
     Change,
@@ -43,7 +44,6 @@ from harness.regression import (
 
 SLOWER, FASTER = ChangeKind.SLOWER, ChangeKind.FASTER
 UNCHANGED, INCONCLUSIVE = ChangeKind.UNCHANGED, ChangeKind.INCONCLUSIVE
-STEPPED = (MeasurementWarning(kind=WarningKind.CLOCK_STEPPED, advice="set by hand"),)
 
 
 # --- ratios of processes -------------------------------------------------------------------------
@@ -253,20 +253,14 @@ def in_turn(ratio: Estimate, epochs: int = 1, base_s: float = 0.9e-3, **changes:
     return make_record(changes.pop("case", CASE), latency=latency, **changes)
 
 
-def shift_of(record: Record) -> Shift:
-    found = screen_in_turn(record)
-    assert isinstance(found, Shift)
-    return found
-
-
-def seen(ratio: float, error: float = 0.001, epochs: int = 8, **changes: Any) -> Shift:
+def seen(ratio: float, error: float = 0.001, epochs: int = 8, **changes: Any) -> Any:
     """Return the first look at a ratio; ``error`` is the standard error of its logarithm."""
     half = QUANTILES[epochs] * error
     estimate = Estimate(value=ratio, low=ratio * exp(-half), high=ratio * exp(half))
-    return shift_of(in_turn(estimate, epochs, **changes))
+    return screen_in_turn(in_turn(estimate, epochs, **changes))
 
 
-def look(*epochs: float, **changes: Any) -> Shift:
+def look(*epochs: float, **changes: Any) -> Any:
     """Return the first look at a case with the given ratio to the base in each epoch."""
     epoch_error = stdev(map(log, epochs)) if len(epochs) > 1 else inf
     error = MEDIAN[len(epochs)] * epoch_error / len(epochs) ** 0.5
@@ -306,7 +300,7 @@ def test_a_run_of_other_code_is_not_confirmed(
 def test_calls_that_pay_for_others_count_by_their_mean(pays: str, kind: ChangeKind) -> None:
     device = payer(4, 8 * CALL_S, pays)
     latency = latency_of(measure(device, ("subject", "reference"), SCREENING_IN_TURN))
-    found = shift_of(make_record(CASE, latency=latency))
+    found: Any = screen_in_turn(make_record(CASE, latency=latency))
     judged = judge(found, process_ratios(latency) * 5)
     assert (judged.kind, "with uneven calls" in judged.reason) == (kind, True)
 
@@ -316,7 +310,7 @@ def test_calls_that_pay_for_others_count_by_their_mean(pays: str, kind: ChangeKi
     [
         (in_turn(Estimate(value=0.0, low=0.0, high=inf)), "not positive"),
         (make_record(CASE, status=Status.ERROR, reason="RuntimeError: no"), "RuntimeError: no"),
-        (make_record(CASE, warnings=STEPPED), "with the base; set by hand"),
+        (make_record(CASE, warnings=(STEPPED,)), "with the base; set by hand"),
     ],
 )
 def test_a_record_without_a_usable_ratio_is_inconclusive(record: Record, fact: str) -> None:

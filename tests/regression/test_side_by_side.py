@@ -365,12 +365,11 @@ def test_a_file_that_git_does_not_keep_has_no_revision(
         repository_of(repository.path / "venv/ln.py", "ln.py:f")
 
 
-def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "falls_here.py").write_text("raise RuntimeError")
-    (tmp_path / "space_here").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    here, package = tmp_path.resolve(), Path(implementations.__file__ or "")
+def test_a_file_is_found_without_importing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "falls_here.py").write_text("raise RuntimeError")
+    (folder / "space_here").mkdir()
+    monkeypatch.syspath_prepend(folder)
+    here, package = folder.resolve(), Path(implementations.__file__ or "")
     found = {
         "falls_here:f": here / "falls_here.py",
         "space_here.deeper:f": here / "space_here",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from factories.choice_records import (
     LARGE,
     SHAPES,
     SMALL,
+    both,
     call,
     choices_among,
     failed,
@@ -37,7 +37,6 @@ from harness.report import (
 from harness.selection import Accuracy, Choices, Requirements
 from implementations import Dispatch
 
-GOLDEN = Path(__file__).parent / "golden"
 TRAINING = {"direction": Direction.FORWARD_BACKWARD}
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 NATIVES, QUICKS = timed("native", 1.0), timed("quick", 0.5)
@@ -131,14 +130,10 @@ def test_choices_read_as_in_the_golden_file() -> None:
             lines += lines_of(title, choices_document(choices, (), []))
     one_process = choices_among(ran("native", 1.0, processes=1))
     lines += ["\n# evidence of one process", *evidence_lines(one_process, ["a.parquet"])]
-    assert_golden("\n".join(lines), GOLDEN / "choices.txt")
+    assert_golden("\n".join(lines), __file__, "choices.txt")
 
 
 # --- for a workload ------------------------------------------------------------------------------
-
-
-def both(name: str, small: float, large: float, **axes: Any) -> list[Record]:
-    return [ran(name, small, shape=SMALL, **axes), ran(name, large, shape=LARGE, **axes)]
 
 
 CALLS = [call(SMALL, 1000), call(LARGE, 1)]
@@ -163,7 +158,7 @@ def test_the_choice_for_a_workload_reads_as_in_the_golden_file() -> None:
     for title, records in WORKLOADS.items():
         found = workload_choices(CALLS, *records)
         lines += lines_of(title, choices_document(choices_among(*records), found, []))
-    assert_golden("\n".join(lines), GOLDEN / "workloads.txt")
+    assert_golden("\n".join(lines), __file__, "workloads.txt")
 
 
 # --- as code that runs ---------------------------------------------------------------------------

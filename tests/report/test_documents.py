@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from factories.golden import assert_golden
@@ -30,7 +29,6 @@ from harness.report import (
 )
 from harness.verify import Explanation, MutantResult, SelfTest, Step, Verdict
 
-GOLDEN = Path(__file__).parent / "golden"
 MEAN = Step(name="mean", shape=(3, 1), exact=(-0.25,), computed=(-0.2500001,))
 EXPLANATION = Explanation(
     case=Case(implementation="norm", shape=(3, 2)),
@@ -73,7 +71,7 @@ def test_verdicts_explanations_and_self_tests_read_as_in_the_golden_file() -> No
         ),
     }
     texts = [f"# {name}\n{text_of(document)}" for name, document in documents.items()]
-    assert_golden("\n\n".join(texts), GOLDEN / "verdicts.txt")
+    assert_golden("\n\n".join(texts), __file__, "verdicts.txt")
 
 
 FINDINGS = [finding for verdict in EXAMPLES.values() for finding in verdict.findings]
@@ -141,7 +139,7 @@ def test_a_document_reads_as_in_the_golden_file() -> None:
     texts = {f"{width} columns": text_of(DOCUMENT, width) for width in (100, 24)}
     texts["Markdown"] = markdown(DOCUMENT)
     blocks = [f"=== {name}\n{text}" for name, text in texts.items()]
-    assert_golden("\n\n".join(blocks), GOLDEN / "document.txt")
+    assert_golden("\n\n".join(blocks), __file__, "document.txt")
 
 
 @pytest.mark.parametrize("limit", range(1, 1600, 50))

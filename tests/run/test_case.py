@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -10,18 +10,11 @@ from typing import Any
 import pytest
 import torch
 from factories.fake_device import FakeDevice, steady
-from factories.known_functions import (
-    BACKWARD,
-    CASE,
-    ERRORS,
-    ONE_EPOCH,
-    Known,
-    good,
-    known,
-    measured,
-)
+from factories.small_cases import BACKWARD, CASE, ONE_EPOCH
+from factories.verify_targets import layer_norm, target, then
 from torch import Tensor
 
+import implementations
 from harness.cases import LAYOUTS, make_inputs
 from harness.measure import CpuDevice, Sampler, compiler
 from harness.records import (
@@ -53,18 +46,35 @@ from implementations import UnsupportedError
 
 ALL_OF_IT = {"errors", "latency", "cold", "memory"}
 HALF = replace(CASE, dtype="float16", param_dtype="float16", distribution="offset_1e6")
-LATENCY = (Measurement.LATENCY,)
+COMPILED = replace(CASE, mode=Mode.COMPILED)
+LARGE = replace(CASE, shape=(1 << 15, 1 << 15))  # would take gigabytes, and long
+EVERYTHING, LATENCY = tuple(Measurement), (Measurement.LATENCY,)
+Run = Callable[..., Record]
 
 
 @pytest.fixture
-def runner() -> CaseRunner:
-    # the allocator of the process that runs the tests stays as it is
-    return CaseRunner("here", Allocation.DEFAULT)
+def run() -> Run:
+    """Return a function that runs a case in one epoch, of a function if it is given one."""
+    runner = CaseRunner("here", Allocation.DEFAULT)  # the allocator of this process stays as it is
+
+    def run_case(
+        case: Case,
+        asked: Sequence[Measurement] = (),
+        function: Any = None,
+        time: Any = None,
+        **declared: Any,
+    ) -> Record:
+        if function is None:
+            return runner.run(case, asked, ONE_EPOCH, implementations.find, time)
+        case, found = replace(case, implementation="target"), target(function, **declared)
+        return runner.run(case, asked, ONE_EPOCH, lambda _: found, time)
+
+    return run_case
 
 
-@pytest.fixture
-def implementation(monkeypatch: pytest.MonkeyPatch) -> Known:
-    return known(monkeypatch)
+def measured(record: Record) -> set[str]:
+    """Return the names of the measurements that the record holds."""
+    return {name for name in ALL_OF_IT if getattr(record, name) is not None}
 
 
 def raises(error: BaseException) -> Callable[..., Any]:
@@ -72,10 +82,6 @@ def raises(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return function
-
-
-def changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    return lambda *arguments: change(good(*arguments))
 
 
 # --- what is measured ----------------------------------------------------------------------------
@@ -87,22 +93,19 @@ def changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     ids=str,
 )
 def test_errors_are_always_measured_and_the_rest_if_asked_for(
-    runner: CaseRunner, asked: tuple[Measurement, ...]
+    run: Run, asked: tuple[Measurement, ...]
 ) -> None:
-    assert measured(runner.run(CASE, asked, ONE_EPOCH)) == {"errors", *asked}
+    assert measured(run(CASE, asked)) == {"errors", *asked}
 
 
-def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(
-    runner: CaseRunner,
-) -> None:
+def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(run: Run) -> None:
     def warning_about(*arguments: Any, cache: Cache, **more: Any) -> Any:
         warning = MeasurementWarning(kind=WarningKind.NOISY, advice=str(cache))
         sampled = time_case(*arguments, cache=cache, **more)
         latency = None if cache is Cache.WARM else sampled.latency  # its clock stood still
         return replace(sampled, latency=latency, warnings=(warning,))
 
-    timings = (Measurement.LATENCY, Measurement.COLD)
-    record = runner.run(CASE, timings, ONE_EPOCH, time=warning_about)
+    record = run(CASE, (Measurement.LATENCY, Measurement.COLD), time=warning_about)
     assert [warning.advice for warning in record.warnings] == ["warm", "cold: rotate"]
     assert (record.status, record.latency) == (Status.OK, None)
     assert record.cold is not None
@@ -111,31 +114,26 @@ def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(
 
 @pytest.mark.skipif(compiler() is None, reason="torch.compile needs a C++ compiler")
 def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
-    runner: CaseRunner, implementation: Known, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
 
     def compiles_in_its_first_call(*arguments: Any) -> torch.Tensor:
         calls.append(None)
-        return good(*arguments)
+        return layer_norm(*arguments)
 
     # the first call takes five seconds, each later one takes one
     clock = "harness.run.attempt.perf_counter"
     monkeypatch.setattr(clock, lambda: len(calls) + 4.0 * bool(calls))
     monkeypatch.setattr(torch, "compile", lambda *_, **__: compiles_in_its_first_call)
-    case = implementation(raises(AssertionError()), replace(CASE, mode=Mode.COMPILED))
-    latency = runner.run(case, (Measurement.LATENCY,), ONE_EPOCH).latency
+    latency = run(COMPILED, LATENCY, raises(AssertionError())).latency
     assert latency is not None
     assert latency.compile_s == 4.0
 
 
-def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(
-    runner: CaseRunner,
-) -> None:
-    cost, again = (
-        runner.run(replace(CASE, implementation=name), tuple(Measurement), ONE_EPOCH).cost
-        for name in ("native", "two_pass")
-    )
+def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(run: Run) -> None:
+    cases = (CASE, replace(CASE, implementation="two_pass"))
+    cost, again = (run(case, EVERYTHING).cost for case in cases)
     assert cost is not None
     assert again is not None
     assert min(cost.implementation_s, cost.oracle_s, cost.sampling_s) > 0
@@ -149,81 +147,66 @@ def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(
 @pytest.mark.parametrize(
     ("function", "status", "why", "kept"),
     [
-        (good, Status.OK, "", ALL_OF_IT),
-        (changed(lambda y: y * torch.nan), Status.WRONG, "512 of 512 elements", ALL_OF_IT),
-        (changed(lambda y: y[:3]), Status.WRONG, "[3, 32]", set()),
+        (layer_norm, Status.OK, "", ALL_OF_IT),
+        (then(lambda y: y * torch.nan), Status.WRONG, "512 of 512 elements", ALL_OF_IT),
+        (then(lambda y: y[:3]), Status.WRONG, "[3, 32]", set()),
         (raises(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows", set()),
         (raises(RuntimeError("tired")), Status.ERROR, "RuntimeError: tired", set()),
     ],
 )
 def test_how_an_implementation_behaves_is_the_status_of_its_case_alone(
-    runner: CaseRunner,
-    implementation: Known,
-    function: Callable[..., Any],
-    status: Status,
-    why: str,
-    kept: set[str],
+    run: Run, function: Callable[..., Any], status: Status, why: str, kept: set[str]
 ) -> None:
-    record = runner.run(implementation(function), tuple(Measurement), ONE_EPOCH)
+    record = run(CASE, EVERYTHING, function)
     assert record.status is status
     assert why in record.reason
     assert measured(record) == kept
-    assert runner.run(CASE, ERRORS, ONE_EPOCH).status is Status.OK
+    assert run(CASE).status is Status.OK
 
 
 @pytest.mark.parametrize(
-    ("declared", "case", "why"),
+    ("declared", "case", "status", "why"),
     [
-        ({}, HALF, "65504"),  # the largest float16
-        ({"devices": frozenset({"cuda"})}, CASE, "cpu"),
-        ({"forward_only": True}, BACKWARD, "gradient"),
-        ({"outside_torch": True}, replace(CASE, mode=Mode.COMPILED), "outside torch"),
+        ({}, HALF, Status.UNSUPPORTED, "65504"),  # the largest float16
+        ({"devices": frozenset({"cuda"})}, CASE, Status.UNSUPPORTED, "cpu"),
+        ({"forward_only": True}, BACKWARD, Status.UNSUPPORTED, "gradient"),
+        ({"outside_torch": True}, COMPILED, Status.UNSUPPORTED, "outside torch"),
+        ({}, COMPILED, Status.UNSUPPORTED, "g++"),
+        ({}, LARGE, Status.OUT_OF_MEMORY, "40 GiB"),
     ],
 )
-def test_a_case_that_cannot_run_by_its_declaration_or_dtype_is_unsupported(
-    runner: CaseRunner, implementation: Known, declared: dict[str, Any], case: Case, why: str
+def test_a_case_that_cannot_run_here_is_not_started(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    declared: dict[str, Any],
+    case: Case,
+    status: Status,
+    why: str,
 ) -> None:
-    record = runner.run(implementation(case=case, **declared), tuple(Measurement), ONE_EPOCH)
-    assert record.status is Status.UNSUPPORTED
+    monkeypatch.setenv("CXX", "nothing-here")
+    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 3 << 30)
+    record = run(case, EVERYTHING, layer_norm, **declared)
+    assert record.status is status
     assert why in record.reason
     assert measured(record) == set()
 
 
-def test_compiling_without_a_compiler_is_unsupported(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CXX", "nothing-here")
-    record = runner.run(replace(CASE, mode=Mode.COMPILED), ERRORS, ONE_EPOCH)
-    assert record.status is Status.UNSUPPORTED
-    assert "g++" in record.reason
-
-
-def test_a_case_that_does_not_fit_into_memory_is_not_started(
-    runner: CaseRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CpuDevice, "free_bytes", lambda _: 3 << 30)
-    case = replace(CASE, shape=(1 << 15, 1 << 15))  # would take gigabytes, and long
-    record = runner.run(case, ERRORS, ONE_EPOCH)
-    assert record.status is Status.OUT_OF_MEMORY
-    assert "40 GiB" in record.reason
-
-
 def test_an_implementation_that_fails_after_the_timing_keeps_earlier_measurements(
-    runner: CaseRunner, implementation: Known
+    run: Run,
 ) -> None:
     tired: list[None] = []
 
     def tires(*arguments: Any) -> Tensor:
         if tired:
             raise RuntimeError("tired")
-        return good(*arguments)
+        return layer_norm(*arguments)
 
     def tiring(*arguments: Any, **more: Any) -> Any:
         sampled = time_case(*arguments, **more)
         tired.append(None)
         return sampled
 
-    record = runner.run(implementation(tires), tuple(Measurement), ONE_EPOCH, time=tiring)
+    record = run(CASE, EVERYTHING, tires, tiring)
     assert (record.status, record.reason) == (Status.ERROR, "RuntimeError: tired")
     assert measured(record) == {"errors", "latency"}
 
@@ -232,10 +215,7 @@ def test_an_implementation_that_fails_after_the_timing_keeps_earlier_measurement
 
 
 Y_BYTES, PARAMETER_BYTES = 16 * 32 * 4, 32 * 4  # of CASE
-
-
-def count_memory(runner: CaseRunner, case: Case) -> Record:
-    return runner.run(case, (Measurement.MEMORY,), ONE_EPOCH)
+MEMORY = (Measurement.MEMORY,)
 
 
 def in_numpy(tensor: Tensor) -> Tensor:
@@ -245,26 +225,26 @@ def in_numpy(tensor: Tensor) -> Tensor:
 def gradient_in_numpy(x: Tensor, *rest: Any) -> Tensor:
     x = x.view_as(x)
     x.register_hook(in_numpy)
-    return good(x, *rest)
+    return layer_norm(x, *rest)
 
 
 def on_a_new_thread(*arguments: Any) -> Tensor:
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(good, *arguments).result()
+        return pool.submit(layer_norm, *arguments).result()
 
 
 @pytest.mark.parametrize(
     ("function", "case", "why"),
     [
-        (changed(in_numpy), CASE, "of which torch allocated 0 B"),
+        (then(in_numpy), CASE, "of which torch allocated 0 B"),
         (gradient_in_numpy, BACKWARD, "of which torch allocated 256 B"),
         (on_a_new_thread, CASE, ""),
     ],
 )
 def test_work_in_memory_or_on_threads_that_torch_does_not_see_is_not_counted(
-    runner: CaseRunner, implementation: Known, function: Any, case: Case, why: str
+    run: Run, function: Any, case: Case, why: str
 ) -> None:
-    record = count_memory(runner, implementation(function, case))
+    record = run(case, MEMORY, function)
     assert (record.memory, record.operators) == (None, None)
     (warning,) = record.warnings
     assert warning.kind is WarningKind.MEMORY_NOT_COUNTED
@@ -279,10 +259,8 @@ def test_work_in_memory_or_on_threads_that_torch_does_not_see_is_not_counted(
         (Direction.FORWARD_BACKWARD, 2 * Y_BYTES + 2 * PARAMETER_BYTES),
     ],
 )
-def test_what_torch_allocates_is_counted(
-    runner: CaseRunner, direction: Direction, least: int
-) -> None:
-    record = count_memory(runner, replace(CASE, direction=direction))
+def test_what_torch_allocates_is_counted(run: Run, direction: Direction, least: int) -> None:
+    record = run(replace(CASE, direction=direction), MEMORY)
     assert record.warnings == ()
     assert record.memory is not None
     assert record.memory.peak_extra_bytes >= record.memory.minimum_bytes == least
@@ -293,11 +271,11 @@ def test_what_torch_allocates_is_counted(
 @pytest.mark.parametrize("shape", [(1, 1), (1, 32, 3), (0, 5), (5, 0)])
 @pytest.mark.parametrize("name", ["native", "two_pass"])  # two_pass: dbias of one row may be dy
 def test_memory_of_few_rows_is_counted(
-    runner: CaseRunner, name: str, shape: tuple[int, ...], affine: str
+    run: Run, name: str, shape: tuple[int, ...], affine: str
 ) -> None:
     dims = max(len(shape) - 1, 1)
     case = replace(BACKWARD, implementation=name, shape=shape, affine=affine, normalized_dims=dims)
-    record = count_memory(runner, case)
+    record = run(case, MEMORY)
     assert (record.memory_not_counted, record.memory is None) == (None, False)
 
 
@@ -335,7 +313,7 @@ def remembering(key: Callable[[Tensor], object]) -> Callable[..., Tensor]:
     def function(x: Tensor, *rest: Any) -> Tensor:
         found = results.setdefault(key(x), [])
         if len(found) < AFTER:
-            found.append(good(x, *rest))
+            found.append(layer_norm(x, *rest))
         return found[-1]
 
     return function
@@ -349,39 +327,37 @@ def is_detected(record: Record) -> bool:
 @pytest.mark.parametrize("key", [Tensor.data_ptr, lambda _: None], ids=["address", "count"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_implementation_that_caches_results_is_wrong_after_the_timing(
-    runner: CaseRunner, implementation: Known, key: Any, layout: str
+    run: Run, key: Any, layout: str
 ) -> None:
-    case = implementation(remembering(key), replace(CASE, shape=(3, 4, 8), layout=layout, seed=7))
-    record = runner.run(case, LATENCY, ONE_EPOCH)
+    case = replace(CASE, shape=(3, 4, 8), layout=layout, seed=7)
+    record = run(case, LATENCY, remembering(key))
     assert is_detected(record)
     assert measured(record) == {"errors", "latency"}  # from before it was wrong
 
 
-def test_cached_gradients_are_detected(runner: CaseRunner, implementation: Known) -> None:
+def test_cached_gradients_are_detected(run: Run) -> None:
     kept: dict[object, Tensor] = {}
 
     def function(x: Tensor, *rest: Any) -> Tensor:
         x = x.view_as(x)
         x.register_hook(lambda dx: kept.setdefault(dx.shape, dx.clone()))
-        return good(x, *rest)
+        return layer_norm(x, *rest)
 
-    assert is_detected(runner.run(implementation(function, BACKWARD), LATENCY, ONE_EPOCH))
+    assert is_detected(run(BACKWARD, LATENCY, function))
 
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_right_implementation_is_right_after_the_timing(
-    runner: CaseRunner, direction: Direction, layout: str
+    run: Run, direction: Direction, layout: str
 ) -> None:
     case = replace(CASE, shape=(3, 4, 8), direction=direction, layout=layout)
-    assert runner.run(case, LATENCY, ONE_EPOCH).status is Status.OK
+    assert run(case, LATENCY).status is Status.OK
 
 
-def test_a_result_that_returns_to_one_buffer_is_right(
-    runner: CaseRunner, implementation: Known
-) -> None:
-    in_one_buffer = changed(torch.empty(CASE.shape).copy_)
-    assert runner.run(implementation(in_one_buffer), LATENCY, ONE_EPOCH).status is Status.OK
+def test_a_result_that_returns_to_one_buffer_is_right(run: Run) -> None:
+    in_one_buffer = then(torch.empty(CASE.shape).copy_)
+    assert run(CASE, LATENCY, in_one_buffer).status is Status.OK
 
 
 # --- the times of calls with new values ----------------------------------------------------------
@@ -398,7 +374,7 @@ def scripted(script: Script) -> tuple[Timed, FakeDevice]:
     subject = Sampler(*device.timed_calls("subject"), device, Cache.WARM)
     placed = inputs.at([tensor.clone() for tensor in inputs.tensors])
     subject.bind([placed.tensors])
-    return Timed(CASE, good, subject, placed, inputs), device
+    return Timed(CASE, layer_norm, subject, placed, inputs), device
 
 
 def alternating(name: str, number: int) -> float:
@@ -419,8 +395,8 @@ def alternating(name: str, number: int) -> float:
 def test_calls_that_take_longer_with_new_values_reuse_results(
     script: Script, per_call_s: float, is_reuse: bool, calls: int
 ) -> None:
-    target, device = scripted(script)
-    said = reuse(target, per_call_s)
+    timed, device = scripted(script)
+    said = reuse(timed, per_call_s)
     assert (said or "").endswith("a call takes 1.3 times as long") is is_reuse
     assert (said is None) is not is_reuse
     assert len(device.sampled) == calls
@@ -436,8 +412,8 @@ with_gradients = pytest.mark.parametrize("case", [BACKWARD, TRAINING])
 def test_a_forward_returns_only_y() -> None:
     case = replace(CASE, affine=Affine.BIAS, eps=0.25)
     inputs = make_inputs(case)
-    outputs = run_once(good, case, inputs)
-    assert torch.equal(outputs.y, good(inputs.x, (32,), None, inputs.bias, 0.25))
+    outputs = run_once(layer_norm, case, inputs)
+    assert torch.equal(outputs.y, layer_norm(inputs.x, (32,), None, inputs.bias, 0.25))
     assert (outputs.dx, outputs.dweight, outputs.dbias) == (None, None, None)
 
 
@@ -448,10 +424,10 @@ def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
 ) -> None:
     case = replace(case, affine=affine)
     inputs = make_inputs(case)
-    outputs = run_once(good, case, inputs)
+    outputs = run_once(layer_norm, case, inputs)
     leaves = [tensor.detach().requires_grad_() for tensor in inputs.tensors[:-1]]
     names = [name for name in ("weight", "bias") if getattr(inputs, name) is not None]
-    y = good(leaves[0], (32,), **dict(zip(names, leaves[1:], strict=True)))
+    y = layer_norm(leaves[0], (32,), **dict(zip(names, leaves[1:], strict=True)))
     found = [outputs.dx, *(getattr(outputs, f"d{name}") for name in names)]
     assert all(map(torch.equal, found, torch.autograd.grad(y, leaves, inputs.dy)))
     assert (outputs.dweight is None) == ("weight" not in names)
@@ -463,7 +439,7 @@ def test_a_backward_gives_each_existing_input_the_gradient_of_autograd(
 
 
 def negates_zeros_of_x(x: Tensor, *others: Any) -> Tensor:
-    y = good(x.clone(), *others)
+    y = layer_norm(x.clone(), *others)
     with torch.no_grad():
         x.copy_(torch.where(x == 0, -x, x))
     return y
@@ -473,10 +449,10 @@ def negates_zeros_of_x(x: Tensor, *others: Any) -> Tensor:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (changed(lambda y: y[None]), "y has shape [1, 16, 32], expected [16, 32]"),
-        (changed(Tensor.double), "y has dtype torch.float64, expected torch.float32"),
-        (changed(lambda y: y.to("meta")), "y has device meta, expected cpu"),
-        (changed(lambda y: (y, y)), "y is of type tuple, expected torch.Tensor itself"),
+        (then(lambda y: y[None]), "y has shape [1, 16, 32], expected [16, 32]"),
+        (then(Tensor.double), "y has dtype torch.float64, expected torch.float32"),
+        (then(lambda y: y.to("meta")), "y has device meta, expected cpu"),
+        (then(lambda y: (y, y)), "y is of type tuple, expected torch.Tensor itself"),
         (negates_zeros_of_x, "modified one of its inputs"),
     ],
 )
@@ -492,7 +468,7 @@ def test_a_call_that_breaks_the_contract_is_named(
 
 def detaching(place: int) -> Callable[..., Tensor]:
     def function(*arguments: Any) -> Tensor:
-        return good(*arguments[:place], arguments[place].detach(), *arguments[place + 1 :])
+        return layer_norm(*arguments[:place], arguments[place].detach(), *arguments[place + 1 :])
 
     return function
 
@@ -501,7 +477,7 @@ def detaching(place: int) -> Callable[..., Tensor]:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (changed(Tensor.detach), "returned a y without gradient"),
+        (then(Tensor.detach), "returned a y without gradient"),
         (detaching(0), "dx is None"),
         (detaching(2), "dweight is None"),
         (detaching(3), "dbias is None"),
@@ -519,7 +495,7 @@ NO_MEMORY = "CPUAllocator: can't allocate memory"
 
 
 def failing_backward(*arguments: Any) -> Tensor:
-    y, error = good(*arguments), UnsupportedError("no gradient here")
+    y, error = layer_norm(*arguments), UnsupportedError("no gradient here")
     if not y.requires_grad:
         raise error
     y.register_hook(raises(error))

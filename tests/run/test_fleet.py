@@ -41,30 +41,9 @@ from harness.run import (
 from harness.run.call import is_of_lost_device
 from harness.run.fleet import serve
 
-SUBJECTS = """
-import os, signal
-
-def segfaults(*arguments):
-    os.write(2, b"about to fall\\n\\n")
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-def loses_the_device(*arguments):
-    raise RuntimeError("CUDA error: an illegal memory access was encountered\\nmore words")
-
-def hangs(*arguments):
-    while True:
-        pass
-"""
 CASE = Case(implementation="native", shape=(4, 8))
 IN_TWO = Budget(limit_s=0.0, min_epochs=1, max_epochs=1, target_ratio=0.0, processes=2)
 UNHURRIED_S = 120.0
-
-
-@pytest.fixture
-def subjects(tmp_path: Path) -> Path:
-    path = tmp_path / "subjects.py"
-    path.write_text(SUBJECTS)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +73,9 @@ def test_records_come_in_the_order_of_the_jobs(fleet: Fleet) -> None:
 
 
 def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
-    fleet: Fleet, subjects: Path
+    fleet: Fleet, targets: Path
 ) -> None:
-    names = (f"{subjects}:segfaults", f"{subjects}:loses_the_device", "native")
+    names = (f"{targets}:crashes", f"{targets}:loses_the_device", "native")
     segfault, lost_device, after = run(fleet, *map(job, names))
     assert (segfault.status, lost_device.status) == (Status.CRASHED, Status.CRASHED)
     assert "SIGSEGV" in segfault.reason
@@ -106,9 +85,9 @@ def test_a_crash_costs_one_case_and_its_reason_says_how_the_process_ended(
 
 
 def test_an_implementation_that_hangs_is_ended_and_the_next_case_is_measured(
-    fleet: Fleet, subjects: Path
+    fleet: Fleet, targets: Path
 ) -> None:
-    hung, after = run(fleet, job(f"{subjects}:hangs"), job("native"), timeout_s=3)
+    hung, after = run(fleet, job(f"{targets}:hangs"), job("native"), timeout_s=3)
     assert (hung.status, after.status) == (Status.TIMEOUT, Status.OK)
     assert "3 s" in hung.reason
 
@@ -123,16 +102,16 @@ def test_a_worker_that_ends_between_two_cases_costs_at_most_one_case(fleet: Flee
     assert "SIGKILL" in first.reason
 
 
-def test_each_target_that_cannot_be_found_has_a_reason(fleet: Fleet, subjects: Path) -> None:
-    subjects.with_name("broken.py").write_text("raise RuntimeError('on import')\n")
-    subjects.with_name("falls.py").write_text("import os\nos._exit(7)\n")
+def test_each_target_that_cannot_be_found_has_a_reason(fleet: Fleet, targets: Path) -> None:
+    targets.with_name("broken.py").write_text("raise RuntimeError('on import')\n")
+    targets.with_name("falls.py").write_text("import os\nos._exit(7)\n")
     missing = {
         "nativ": "'native'",
-        f"{subjects}:gone": "'gone'",
-        f"{subjects.parent}/broken.py:f": "RuntimeError: on import",
-        f"{subjects.parent}/falls.py:f": "exit code 7",  # of the process that imports it
+        f"{targets}:gone": "'gone'",
+        f"{targets.parent}/broken.py:f": "RuntimeError: on import",
+        f"{targets.parent}/falls.py:f": "exit code 7",  # of the process that imports it
     }
-    reasons = fleet.unresolved([*missing, "native", f"{subjects}:hangs"])
+    reasons = fleet.unresolved([*missing, "native", f"{targets}:hangs"])
     assert all(why in said for why, said in zip(missing.values(), reasons, strict=True))
 
 
@@ -259,12 +238,6 @@ def timed(*factors: float, field: str = "latency") -> list[Record]:
     return [record(**{field: latency(factor)}) for factor in factors]
 
 
-def latency_in(found: Record, field: str = "latency") -> Latency:
-    joined = getattr(found, field)
-    assert isinstance(joined, Latency)
-    return joined
-
-
 def kinds(found: Record) -> list[WarningKind]:
     return [warning.kind for warning in found.warnings]
 
@@ -291,9 +264,9 @@ def test_processes_are_added_until_five_or_more_agree(
 def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
     one, other = timed(1.0, 2.0)
     assert merged([one], BUDGET) is one
-    found = latency_in(merged([one, record(), other], BUDGET))  # one process has no latency
+    found = merged([one, record(), other], BUDGET).latency  # one process has no latency
     assert (found.processes, found.process_of_epoch) == (2, (0, 0, 0, 0, 1, 1, 1, 1))
-    arms = zip(latency_in(one).arms, latency_in(other).arms, found.arms, strict=True)
+    arms = zip(one.latency.arms, other.latency.arms, found.arms, strict=True)
     for first, second, both in arms:
         assert both.wall_s == first.wall_s + second.wall_s
         assert both.epochs == first.epochs + tuple(4 + epoch for epoch in second.epochs)
@@ -302,9 +275,8 @@ def test_samples_are_concatenated_and_epochs_are_numbered_on() -> None:
 @pytest.mark.parametrize("field", ["latency", "cold"])
 def test_estimates_are_across_processes_and_a_wide_interval_has_a_warning(field: str) -> None:
     record = merged(timed(1.0, 1.1, 1.3, field=field), BUDGET)
-    found = latency_in(record, field)
+    found = getattr(record, field)
     expected = median_estimate([1.0, 1.1, 1.3])
-    assert found.reference_ratio is not None
     assert found.reference_ratio.low == pytest.approx(expected.low)
     assert found.per_call_s.value == pytest.approx(2.2e-6)
     assert (found.processes, found.converged) == (3, False)
@@ -324,7 +296,7 @@ def test_a_time_is_too_fast_if_it_is_so_across_processes(
 ) -> None:
     latencies = [latency(ceiling_ratio=ratio, is_valid=valid) for ratio, valid in processes]
     found = merged([record(latency=one) for one in latencies], BUDGET)
-    assert latency_in(found).is_valid is is_valid
+    assert found.latency.is_valid is is_valid
 
 
 @pytest.mark.parametrize(

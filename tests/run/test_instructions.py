@@ -30,29 +30,19 @@ exec "$@"
 # in turn: one call, the loop around the calls, and three times the loop with all calls, whose least
 # counts; a child has its own
 SHORT = (100_000, 40, *(50 * calls + 40 for calls in (1002, 1000, 1001)))
-SUBJECTS = """
-import os, signal, time
-def short(*arguments): os.write(2, b"called\\n")
-def raises(*arguments): raise RuntimeError("not today")
-def falls(*arguments): os.kill(os.getpid(), signal.SIGSEGV)
-def hangs(*arguments): time.sleep(1000)
-def find(name):
-    from implementations import adopt
-    return adopt({"another name": short}[name], name)
-"""
 
 
 @pytest.fixture
-def subjects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def subjects(monkeypatch: pytest.MonkeyPatch, targets: Path) -> Path:
     """Return the file of the implementations; a fake valgrind is on the PATH."""
     if sys.platform != "linux" or not torch_private.can_count_instructions():
         pytest.skip("no valgrind could count here")
     valgrind = VALGRIND.replace("TOTALS", " ".join(map(str, SHORT)))
-    for name, text in (("valgrind", valgrind), ("vgdb", "#!/bin/sh\n"), ("subjects.py", SUBJECTS)):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    return tmp_path / "subjects.py"
+    for name, text in (("valgrind", valgrind), ("vgdb", "#!/bin/sh\n")):
+        targets.with_name(name).write_text(text)
+        targets.with_name(name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(targets.parent), prepend=os.pathsep)
+    return targets
 
 
 def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
@@ -64,7 +54,7 @@ def answers(*targets: str, timeout_s: float = UNHURRIED_S) -> list[Any]:
 
 
 def test_a_count_is_of_one_call_and_a_crash_costs_one_case(subjects: Path) -> None:
-    names = ("raises", "falls", "hangs", "short")
+    names = ("raises", "crashes", "hangs", "right")
     found = answers("nativ", *(f"{subjects}:{name}" for name in names), timeout_s=5)
     unknown, raised, fallen, hanging, counted = found
     assert "did you mean 'native'?" in unknown
@@ -78,7 +68,7 @@ def test_targets_may_be_found_by_another_function(
     subjects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(subjects.parent)
-    find = import_module("subjects").find
+    find = import_module("targets").find
     case = replace(CASE, implementation="another name")
     ((_, counted),) = count_instructions([case], UNHURRIED_S, find)
     assert counted == 1000

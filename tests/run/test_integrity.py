@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factories.known_functions import CASE, ONE_EPOCH
+from factories.small_cases import CASE, ONE_EPOCH
 from factories.verify_targets import layer_norm, mutant
 
 from harness.records import Direction

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
 
 import pytest
+from factories.commanding import started, wait_until
 from factories.ray_cluster import LOOPBACK, RayCluster
 
 os.environ.update(LOOPBACK)  # before Ray is imported
@@ -83,8 +80,8 @@ def subjects(tmp_path: Path) -> Path:
     return path
 
 
-def job(implementation: str, *, rows: int = 4) -> Job:
-    case = Case(implementation=implementation, shape=(rows, 8))
+def job(implementation: str) -> Job:
+    case = Case(implementation=implementation, shape=(4, 8))
     return Job(case, (Measurement.ERRORS,), Budget())
 
 
@@ -98,47 +95,35 @@ def begun(subjects: Path) -> list[tuple[int, str]]:
 # --- the driver and a node end while cases run ---------------------------------------------------
 
 
-def command(cluster: RayCluster, subjects: Path, out: Path) -> list[str]:
-    script = "from harness.cli import main; main(prog_name='layernorm-bench')"
-    shapes = ",".join(f"{rows}x8" for rows in ROWS)
-    return [
-        *(sys.executable, "-c", script, "run", "--on", f"ray:{cluster.address}", "--quiet"),
-        *("-i", f"{subjects}:noted", "--shape", shapes, "--measure", "errors", "--out", str(out)),
-    ]  # fmt: skip
-
-
-def wait_until(what: str, is_true: Any) -> None:
-    stop_at = monotonic() + UNHURRIED_S
-    while not is_true():
-        assert monotonic() < stop_at, what
-        sleep(0.02)
-
-
 def test_what_is_finished_outlasts_a_killed_node_and_a_killed_driver(
     cluster: RayCluster, subjects: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "run.parquet"
-    line = command(cluster, subjects, out)
-    driver = subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    out, shapes = tmp_path / "run.parquet", ",".join(f"{rows}x8" for rows in ROWS)
+    line = (
+        *("run", "--on", f"ray:{cluster.address}", "--quiet", "-i", f"{subjects}:noted"),
+        *("--shape", shapes, "--measure", "errors", "--out", out),
+    )
+    driver = started(*line)
 
     # the case of 3 rows waits, the other nodes go on
     journal = out.with_suffix(".jsonl")
-    wait_until("5 records", lambda: journal.exists() and len(read_journal(journal).records) == 5)
+    wait_until(lambda: journal.exists() and len(read_journal(journal).records) == 5)
     acknowledged = read_journal(journal).records
     assert {record.case.rows for record in acknowledged} == set(ROWS) - {3}
     (dying,) = (node for rows, node in begun(subjects) if rows == 3)
 
     # its node dies in mid-case: another one begins the case
     cluster.kill(dying)
-    wait_until("begun again", lambda: Counter(rows for rows, _ in begun(subjects))[3] == 2)
+    wait_until(lambda: Counter(rows for rows, _ in begun(subjects))[3] == 2)
 
     # the driver dies in mid-case too, and is started again
     driver.kill()
     driver.communicate()
     subjects.with_name("go").touch()
-    again = subprocess.run([*line, "--resume"], capture_output=True, text=True, check=False)
+    again = started(*line, "--resume")
+    _, errors = again.communicate()
     cluster.add(dying, **({"CXX": NO_COMPILER} if dying == "third" else {}))  # for other tests
-    assert again.returncode == 0, again.stderr
+    assert again.returncode == 0, errors
     found = read(out).records
     assert [record.case.rows for record in found] == list(ROWS)
     assert {record.status for record in found} == {Status.OK}

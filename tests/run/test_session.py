@@ -6,15 +6,14 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from factories.commanding import started, wait_until
 from factories.fake_device import LocalFleet
 from factories.sessions import ROWS, SUBJECTS, Sessions, rows
 
@@ -149,8 +148,7 @@ def test_the_journal_is_kept_and_locked_until_the_results_are_stored(
 def test_a_journal_that_cannot_be_removed_is_named_and_nothing_is_measured_again(
     mine: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = OSError(errno.EIO, os.strerror(errno.EIO))
-    monkeypatch.setattr(Path, "unlink", Mock(side_effect=error))
+    monkeypatch.setattr(Path, "unlink", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(StoreError, match=r"mine\.jsonl: cannot be removed: Input/output error$"):
         mine.run()
     monkeypatch.undo()
@@ -161,33 +159,15 @@ def test_a_journal_that_cannot_be_removed_is_named_and_nothing_is_measured_again
 # --- the whole program, ended from outside -------------------------------------------------------
 
 
-def command(mine: Sessions, *more: str) -> list[str]:
-    shapes = ",".join(f"{rows}x8" for rows in ROWS)
-    program = "import sys; from harness.cli import main; sys.exit(main())"
-    return [
-        *(sys.executable, "-c", program, "run", "--shape", shapes, "--measure", "errors"),
-        *("-i", f"{mine.subjects}:waits", "--out", str(mine.session().out), *more),
-    ]
-
-
 @pytest.fixture
 def waiting(mine: Sessions) -> Iterator[subprocess.Popen[str]]:
     """A run with two cases in its journal, which waits in its third."""
-    with subprocess.Popen(
-        command(mine),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # so that Ctrl-C reaches all of it, and nothing else
-        # a shell that runs the tests in the background has them ignore the interrupt
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
-        path, patience = mine.session().journal, monotonic() + 60
-        while not path.exists() or path.read_bytes().count(b'{"Record"') < 2:
-            assert process.poll() is None, process.communicate()
-            assert monotonic() < patience
-            sleep(0.02)
+    shapes, session = ",".join(f"{rows}x8" for rows in ROWS), mine.session()
+    options = ("--shape", shapes, "--measure", "errors", "--out", session.out)
+    with started("run", "-i", f"{mine.subjects}:waits", *options) as process:
+        path = session.journal
         try:
+            wait_until(lambda: path.exists() and path.read_bytes().count(b'{"Record"') >= 2)
             yield process
         finally:
             mine.subjects.with_name("go").touch()  # nothing is left waiting, whatever became of it
@@ -206,9 +186,3 @@ def test_an_interrupted_run_keeps_its_records_and_says_how_to_continue(
     assert "Traceback" not in err
     assert err.endswith(f" --out {session.out} --resume\n")
     assert rows(read_journal(session.journal).records) == mine.calls == [1, 2]
-
-
-def test_the_parent_of_a_run_does_not_import_torch() -> None:
-    doors = "from harness.run import Fleet, Session, plan, merged; import harness.regression.ab"
-    program = f"import sys; {doors}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

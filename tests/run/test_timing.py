@@ -19,7 +19,6 @@ from implementations import find
 CASE = Case(implementation="native", shape=(16, 32))
 LARGE = replace(CASE, shape=(256, 1024))  # x of 1 MiB
 X, WIDTH = 16 * 32 * 4, 32 * 4
-NATIVE = find("native")
 
 
 # --- what is timed in turn -----------------------------------------------------------------------
@@ -98,7 +97,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sampled]:
         monkeypatch.setattr("harness.run.timing.timed_calls_of", timed_calls_of)
         monkeypatch.setattr("harness.measure.latency.perf_counter", device.now)
         return time_case(
-            Judged(case=case, status=Status.OK, function=NATIVE.function),
+            Judged(case=case, status=Status.OK, function=find("native").function),
             *(make_inputs(case), device, ROOMY),
             allocation=Allocation.DEFAULT,
             cache=cache,

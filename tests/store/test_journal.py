@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from factories.stored import BARE, FULL, RESULTS, RUN, same
+from factories.stored import BARE, FULL, RESULTS, RUN, journalled, same
 
 from harness.records import Record, Status
 from harness.store import (
@@ -33,9 +33,9 @@ TORN = b'{"Record": {"case"'
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A journal of one record."""
-    with Journal(tmp_path / "new" / "folder" / "results.jsonl") as journal:
-        journal.add(BARE)
-    return tmp_path / "new" / "folder" / "results.jsonl"
+    path = tmp_path / "new" / "folder" / "results.jsonl"
+    journalled(path, BARE)
+    return path
 
 
 # --- what is kept --------------------------------------------------------------------------------
@@ -51,8 +51,7 @@ def test_the_last_entry_of_a_case_counts_as_soon_as_it_is_added(path: Path) -> N
 
 def test_a_record_is_read_where_its_line_begins(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    with Journal(path) as journal:
-        offsets = [journal.add(entry) for entry in (RUN, FULL)]
+    offsets = journalled(path, RUN, FULL)
     with path.open("ab") as torn:
         torn.write(TORN)
     with Journal(path) as journal:
@@ -73,14 +72,12 @@ def test_a_torn_last_line_is_skipped_and_replaced_by_the_next(
     path = tmp_path / "results.jsonl"
     for record in (*kept, FULL):
         first = path.stat().st_size if path.exists() else 0
-        with Journal(path) as journal:
-            journal.add(record)
+        journalled(path, record)
     whole = path.read_bytes()
     for length in range(first, len(whole), 97):
         path.write_bytes(whole[:length])
         assert read_journal(path).records == kept
-    with Journal(path) as journal:
-        journal.add(FULL)
+    journalled(path, FULL)
     assert same(read_journal(path).records, (*kept, FULL))
 
 
@@ -172,8 +169,7 @@ def test_a_disk_that_fills_under_a_journal_tears_its_last_line_only(
         journal.add(FULL)
     monkeypatch.undo()
     assert same(read_journal(path).records, (BARE, FULL) if room is None else (BARE,))
-    with Journal(path) as journal:
-        journal.add(FULL)
+    journalled(path, FULL)
     assert same(read_journal(path).records, (BARE, FULL))
 
 
@@ -189,10 +185,3 @@ def test_a_disk_that_fills_under_parquet_leaves_the_old_file_and_nothing_else(
     monkeypatch.undo()
     assert same(read(path), RESULTS)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file, no folder", encoding="utf-8")
-    path = tmp_path / "file" / "results"  # nobody can write there, not even root
-    with pytest.raises(StoreError, match=f"{path}: cannot be written: "):
-        Journal(path)

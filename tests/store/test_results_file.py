@@ -10,13 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories.stored import BARE, FULL, RESULTS, RUN, results, same
+from factories.stored import BARE, FULL, RESULTS, RUN, journalled, results, same
 from hypothesis import given, settings
 
 from harness.records import Arm, Record, Run
 from harness.store import (
     SCHEMA_VERSION,
-    Journal,
     Results,
     StoreError,
     from_plain,
@@ -59,9 +58,7 @@ def test_results_are_read_back_from_both_formats(
     assert same(read(path, samples=False), replace(wanted, records=bare))
     path = path.with_suffix(".jsonl")
     path.unlink(missing_ok=True)
-    with Journal(path) as journal:
-        for entry in (*wanted.environments.values(), *wanted.runs, *wanted.records):
-            journal.add(entry)
+    journalled(path, *wanted.environments.values(), *wanted.runs, *wanted.records)
     last = {(record.case.id, record.environment): record for record in wanted.records}
     assert same(read_journal(path), replace(wanted, records=tuple(last.values())))
 
@@ -114,7 +111,6 @@ FOREIGN = pa.table({name: [1] for name in "abcdefgh"})
     [
         *((holding(content), "not a readable results file, or damaged")
           for content in (b"", b"PAR1", b"hello, world\n" * 100, b"\0" * 1000)),
-        (Path.unlink, "no such file; make one with `layernorm-bench run`"),
         (lambda path: pq.write_table(FOREIGN, path), "not the records of a run"),
         (rewritten(unchanged, schema=str(SCHEMA_VERSION + 1)), "has schema version "),
         (rewritten(lambda table: table.drop_columns(["status"])),

@@ -129,10 +129,7 @@ def test_it_copies_all_bytes_and_no_others(size: int, start: int, threads: int) 
     expected = memory.clone()
     expected[start : start + size] = source
     torch.set_num_threads(threads)
-    try:
-        copies.streamed_copy(memory[start : start + size], source)()
-    finally:
-        torch.set_num_threads(1)
+    copies.streamed_copy(memory[start : start + size], source)()
     assert torch.equal(memory, expected)
 
 

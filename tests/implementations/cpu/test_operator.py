@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from factories.small_catalogue import use_small_catalogue
+from factories.verify_targets import every_dtype
 from torch import Tensor
 
 from harness.cases import LAYOUTS, make_inputs
@@ -23,12 +24,6 @@ from implementations.cpu import build, operators
 # without AVX, and with AVX2 but without AVX-512; -O1 takes half as long to compile, and the vectors
 # are written out in the source
 MACHINES = ("-march=x86-64-v2 -O1", "-march=x86-64-v3 -O1")
-
-
-@pytest.fixture
-def unloaded() -> None:
-    """Let the next call load the operator, as the first one does."""
-    operators.load_operator.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +45,6 @@ def machines() -> Iterator[dict[str, Implementation]]:
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 
-DTYPES = ["float32", "float64", "bfloat16", "float16"]
-
 
 def inputs_of(shape: tuple[int, ...], dtype: str = "float32", **axes: Any) -> dict[str, Any]:
     """Draw x, weight, bias and dy."""
@@ -60,18 +53,14 @@ def inputs_of(shape: tuple[int, ...], dtype: str = "float32", **axes: Any) -> di
     return {name: getattr(drawn, name) for name in ("x", "weight", "bias", "dy")}
 
 
-def results(
-    of: dict[str, Any],
-    wanted: tuple[str, ...] = ("x", "weight", "bias"),
-    norm: Callable[..., Tensor] = cpu_recentred,
-) -> list[Tensor]:
+def results(of: dict[str, Any], wanted: tuple[str, ...] = ("x", "weight", "bias")) -> list[Tensor]:
     """Return y, and the gradients of those inputs in ``wanted`` that are not None."""
     given = {
         name: tensor if tensor is None else tensor.detach().requires_grad_(name in wanted)
         for name, tensor in of.items()
     }
     x, weight, bias, dy = given.values()
-    y = norm(x, x.shape[-1:], weight, bias, 1e-3)
+    y = cpu_recentred(x, x.shape[-1:], weight, bias, 1e-3)
     leaves = [given[name] for name in wanted if given[name] is not None]
     return [y, *torch.autograd.grad(y, leaves, dy.detach())]
 
@@ -94,7 +83,7 @@ def test_it_passes_verification(dtype: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 @pytest.mark.parametrize("hidden", [1, 15, 16, 17, 65, 300])
 def test_rows_on_and_off_the_length_of_vectors_are_right_with_the_instructions_of_each_machine(
     machines: dict[str, Implementation], hidden: int, dtype: str
@@ -120,7 +109,7 @@ def test_rows_written_past_the_caches_have_the_same_bits_as_others(dtype: str, r
     assert same([y[part], dx[part]], results(of_part, ("x",)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_dtype
 def test_a_row_has_the_same_bits_in_any_batch(dtype: str) -> None:
     # one or two rows read weight and bias without a conversion; the last two rows are only written
     x, weight, bias, _ = inputs_of((7, 100), dtype).values()
@@ -135,10 +124,7 @@ def test_two_threads_return_the_same_bits_as_one(shape: tuple[int, int]) -> None
     of = inputs_of(shape)
     one = results(of)
     torch.set_num_threads(2)
-    try:
-        assert same(results(of), one)
-    finally:
-        torch.set_num_threads(1)
+    assert same(results(of), one)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -187,11 +173,11 @@ def test_torch_checks_schema_autograd_and_shapes_with_static_and_dynamic_sizes()
     torch.library.opcheck(operator, (x, [8], weight, bias, 1e-5))
 
 
-@pytest.mark.usefixtures("unloaded")
 def test_a_first_call_may_be_a_compiled_one() -> None:
     def loss(x: Tensor) -> Tensor:
         return cpu_recentred(x, (8,)).sin().sum()
 
+    operators.load_operator.cache_clear()
     torch.compiler.reset()
     x = torch.randn(4, 8, requires_grad=True)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")

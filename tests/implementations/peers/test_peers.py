@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.operands import normal, operands, y_and_gradients
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,27 +20,20 @@ from harness.verify import verify_case
 from implementations import PEERS, Implementation, Reduction, UnsupportedError, find
 from implementations.peers import PACKAGES, gpu, numba, onnxruntime, openvino, peer, xla
 
-CACHES = (
-    xla._runtime,
-    xla._forward,
-    xla._backward,
-    numba._compiled,
-    onnxruntime._session,
-    openvino._runtime,
-    openvino._request,
-    gpu._loaded,
-    peer._unread,
-)
+
+def forget() -> None:
+    """Clear the caches of peers."""
+    for module in (xla, numba, onnxruntime, openvino, gpu, peer):
+        for cache in vars(module).values():
+            if hasattr(cache, "cache_clear"):
+                cache.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _forgetful() -> Iterator[None]:
-    """Clear the caches of peers before and after the test."""
-    for cache in CACHES:
-        cache.cache_clear()
+    forget()
     yield
-    for cache in CACHES:
-        cache.cache_clear()
+    forget()
 
 
 @pytest.fixture
@@ -54,14 +48,6 @@ every_peer = pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 
 def package_of(peer: Implementation) -> Any:
     return next(package for package in PACKAGES if (package.module,) == peer.requires)
-
-
-def tensors(
-    shape: tuple[int, ...] = (6, 32), dims: int = 1, dtype: torch.dtype = torch.float32
-) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    sizes = (shape, shape[-dims:], shape[-dims:])
-    return [torch.randn(size, generator=generator).to(dtype) for size in sizes]
 
 
 # --- refusals ------------------------------------------------------------------------------------
@@ -145,7 +131,7 @@ def installed(name: str) -> Implementation:
 )
 def test_an_installed_peer_returns_the_result_of_torch(name: str, dtype: str, dims: int) -> None:
     peer, kind = installed(name), getattr(torch, dtype)
-    x, weight, bias = tensors((4, 3, 10), dims, kind)
+    x, weight, bias, _ = operands((4, 3, 10), dims, kind)
     with torch.no_grad():
         y = peer(x, x.shape[-dims:], weight, bias, 0.25)
     exact = functional.layer_norm(x.double(), x.shape[-dims:], weight.double(), bias.double(), 0.25)
@@ -157,14 +143,13 @@ def test_an_installed_peer_returns_the_result_of_torch(name: str, dtype: str, di
 
 @pytest.mark.parametrize("name", [norm.name for norm in ON_CPU if not norm.forward_only])
 def test_an_installed_peer_returns_the_gradients_of_torch(name: str) -> None:
-    peer = installed(name)
-    leaves = [tensor.double().requires_grad_() for tensor in tensors((4, 10))]
-    dy = torch.randn(10, 4, dtype=torch.float64).T
-    found, expected = (
-        torch.autograd.grad(norm(leaves[0], (10,), *leaves[1:]), leaves, dy)
-        for norm in (peer, functional.layer_norm)
+    x, *parameters, _ = operands((4, 10), dtype=torch.float64)
+    dy = normal(10, 4, dtype=torch.float64).T
+    results = (
+        y_and_gradients(norm, dy, x, (10,), *parameters)
+        for norm in (installed(name), functional.layer_norm)
     )
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
 # --- peers for GPUs, called with stand-ins that have the signatures of the published packages -----
@@ -299,14 +284,14 @@ def test_arguments_are_passed_in_the_right_places(
     name: str, shape: tuple[int, ...], dims: int, given: int, stand_in: Put
 ) -> None:
     stand_in(name)
-    x, *parameters = (tensor.requires_grad_() for tensor in tensors(shape, dims))
-    parameters = parameters[:given]
-    dy = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))  # not contiguous
+    x, weight, bias, _ = operands(shape, dims)
+    parameters = [*[weight, bias][:given], None, None][:2]
+    dy = normal(*shape[::-1]).permute(*reversed(range(len(shape))))  # not contiguous
     for with_gaps in (x, x.repeat_interleave(2, -1)[..., ::2]):
-        results = []
-        for norm in (find(name), functional.layer_norm):
-            y = norm(with_gaps, shape[-dims:], *[*parameters, None, None][:2], 0.25)
-            results.append([y, *torch.autograd.grad(y, [x, *parameters], dy, retain_graph=True)])
+        results = (
+            y_and_gradients(norm, dy, with_gaps, shape[-dims:], *parameters, 0.25)
+            for norm in (find(name), functional.layer_norm)
+        )
         torch.testing.assert_close(*results)
 
 
@@ -323,7 +308,7 @@ def test_parameters_that_are_missing_or_of_another_dtype_are_refused(
     name: str, given: int, dtype: torch.dtype, why: str, stand_in: Put
 ) -> None:
     stand_in(name)
-    x, *parameters = tensors((4, 30))
+    x, *parameters, _ = operands((4, 30))
     with pytest.raises(UnsupportedError, match=why):
         find(name)(x, (30,), *(parameter.to(dtype) for parameter in parameters[:given]))
 
@@ -333,7 +318,7 @@ def test_a_version_whose_source_was_not_read_is_refused_but_can_be_tried(
     name: str, stand_in: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = package_of(find(name))
-    x, weight, bias = tensors()
+    x, weight, bias, _ = operands()
     stand_in(name, "99.1")
     with pytest.raises(UnsupportedError) as caught:
         find(name)(x, (32,), weight, bias)
@@ -352,7 +337,7 @@ def test_a_version_whose_source_was_not_read_is_refused_but_can_be_tried(
 
 def test_a_package_without_a_backward_still_has_its_forward(stand_in: Put) -> None:
     del stand_in("quack")["quack.rmsnorm"].layernorm_bwd
-    x, weight, bias = tensors()
+    x, weight, bias, _ = operands()
     quack = find("quack")
     assert quack(x, (32,), weight, bias).shape == x.shape
     with torch.no_grad():

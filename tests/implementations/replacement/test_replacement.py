@@ -6,7 +6,6 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,16 +28,13 @@ from factories.foreign_norms import (
     built,
 )
 from factories.golden import assert_golden
+from factories.operands import normal
 from torch import Tensor, nn
 
 from implementations import LayerNorm, TargetError, find, native, replace_layer_norms
 
 by_class = pytest.mark.parametrize("kind", [nn.LayerNorm, *RIGHT], ids=lambda kind: kind.__name__)
 torch_or_foreign = pytest.mark.parametrize("kind", [nn.LayerNorm, GammaBetaNorm])
-
-
-def normal(*shape: int, seed: int = 8) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def model() -> nn.Sequential:
@@ -323,4 +319,4 @@ def test_the_report_is_that_of_the_golden_file() -> None:
         )
         texts.append(f"# {title}\n{report}")
     text = "\n\n".join(texts)
-    assert_golden(text, Path(__file__).with_name("golden") / "replacement_report.txt")
+    assert_golden(text, __file__, "replacement_report.txt")

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from factories.operands import normal, y_and_gradients
+from factories.verify_targets import layer_norm
 from torch import Tensor, nn
 from torch.nn import functional
 
 from implementations import CallOptions, UnsupportedError, adopt, find
 
-X = 0.01 * torch.randn(3, 5, generator=torch.Generator().manual_seed(0))  # so that eps matters
+X = 0.01 * normal(3, 5)  # so that eps matters
 WEIGHT, BIAS = torch.arange(1.0, 6.0), torch.arange(5.0)
 
 
@@ -28,12 +30,6 @@ def last_axis(x: Tensor, *parameters: Any) -> Tensor:
 
 
 # --- targets that are LayerNorms -----------------------------------------------------------------
-
-
-def torchs(
-    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
-    return functional.layer_norm(x, normalized_shape, weight, bias, eps)
 
 
 def without_shape(inp: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -110,7 +106,7 @@ def trained() -> nn.LayerNorm:
 @pytest.mark.parametrize(
     ("target", "eps", "used"),
     [
-        *((target, 0.25, 0.25) for target in (torchs, without_shape, eps_first, of_one_number)),
+        *((target, 0.25, 0.25) for target in (layer_norm, without_shape, eps_first, of_one_number)),
         (Saving, 0.25, 0.25),
         (by_keyword, None, 1e-3),
         (without_shape, None, 1e-5),  # a required eps has the default of torch
@@ -138,7 +134,7 @@ def test_an_argument_of_unknown_role_is_supplied_by_the_user() -> None:
 @pytest.mark.parametrize(
     ("function", "is_adapted"),
     [
-        (torchs, False),
+        (layer_norm, False),
         (lambda x, s, w, b, e: x, False),
         (lambda *arguments: arguments[0], False),
         (wraps(without_shape)(lambda x, normalized_shape, weight, bias, eps: x), False),
@@ -161,12 +157,11 @@ WEIGHTS = WEIGHT.expand(3, 5).contiguous()
 def test_several_axes_are_passed_and_flags_switch_parameters_off(
     parameters: tuple[Tensor, ...],
 ) -> None:
-    leaves = [tensor.clone().requires_grad_() for tensor in (X, *parameters)]
-    results = []
-    for norm in (adapted(nn.LayerNorm), functional.layer_norm):
-        y = norm(leaves[0], (3, 5), *leaves[1:])
-        results.append([y, *torch.autograd.grad(y, leaves, X)])
-    assert all(map(torch.equal, *results))
+    found, expected = (
+        y_and_gradients(norm, X, X, (3, 5), *parameters)
+        for norm in (adapted(nn.LayerNorm), functional.layer_norm)
+    )
+    assert all(map(torch.equal, found, expected))
 
 
 def test_an_instance_stays_as_it_is() -> None:
@@ -243,14 +238,13 @@ def test_the_last_axis_of_any_x_becomes_the_channels_of_a_dense_image(
             raise ValueError("a dense image, please")
         return of_images(image, weight, bias)
 
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found, expected = (
-        norm(x, (6,), torch.arange(6.0), torch.arange(6.0))
+    results = (
+        y_and_gradients(
+            norm, torch.ones(shape), normal(*shape), (6,), *torch.arange(12.0).view(2, 6)
+        )
         for norm in (adapted(of_dense_images), functional.layer_norm)
     )
-    torch.testing.assert_close(found, expected)
-    dx = (torch.autograd.grad(y, x, torch.ones(shape))[0] for y in (found, expected))
-    torch.testing.assert_close(*dx)
+    torch.testing.assert_close(*results)
 
 
 # --- functions of NumPy arrays and of TorchScript -------------------------------------------------
@@ -284,8 +278,8 @@ def test_arrays_have_no_gradient_and_no_bfloat16() -> None:
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 def test_a_script_is_called_by_the_names_of_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SCRIPTED)
-    x = torch.randn(5, 32, requires_grad=True)
-    found = find(f"{tmp_path}/mine.py:scripted")(x, (32,), *torch.ones(2, 32), 0.25)
-    expected = functional.layer_norm(x, (32,), *torch.ones(2, 32), 0.25)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, expected)))
+    results = (
+        y_and_gradients(norm, torch.ones(5, 32), normal(5, 32), (32,), *torch.ones(2, 32), 0.25)
+        for norm in (find(f"{tmp_path}/mine.py:scripted"), functional.layer_norm)
+    )
+    torch.testing.assert_close(*results)

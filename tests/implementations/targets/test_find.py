@@ -29,14 +29,13 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+def write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write files below the current folder; modules and paths are restored after the test."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
 
     def written(name: str, content: str = SOURCE) -> Path:
-        path = tmp_path / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
         return path

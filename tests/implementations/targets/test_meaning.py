@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.operands import normal
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -201,7 +202,7 @@ def test_weight_and_bias_are_recognised_by_name_or_initial_value(module: Named) 
         None if role is None else torch.linspace(1, 2 + place, WIDTH)
         for place, role in enumerate(module.roles)
     )
-    x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0))
+    x = normal(3, WIDTH)
     y = adopt(module, "target").function(x, (WIDTH,), weight, bias)  # type: ignore[call-arg]
     torch.testing.assert_close(y, layer_norm(x, weight, bias))
 

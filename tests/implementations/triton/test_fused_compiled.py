@@ -17,7 +17,7 @@ import pytest
 from implementations.triton import layout as layouts
 
 HOPPER, BLACKWELL = 90, 100
-ELEMENT, WIDE = {2: "bf16", 4: "fp32", 8: "fp64"}, {2: "float32", 4: "float32", 8: "float64"}
+ELEMENT = {2: "bf16", 4: "fp32"}
 SIZES = ("hidden", "x_stride", "dy_stride")  # multiples of 16 elements, as pointers are of 16 bytes
 IN_WIDE = ("parts_ptr", "moments_ptr", "sums_ptr", "mean_ptr", "means_ptr")
 
@@ -34,7 +34,6 @@ LONG = {
 class Compiled(NamedTuple):
     ptx: str
     machine: bytes
-    shared_bytes: int
 
 
 class Data(NamedTuple):
@@ -62,14 +61,13 @@ def compiled(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    constants["WIDE"] = getattr(tl, WIDE[itemsize])
+    constants["WIDE"] = tl.float32
     signature, constexprs, attributes = {}, {}, {}
     for index, name in enumerate(kernel.arg_names):
         if name in constants or name in data.ones:
             signature[name], constexprs[index,] = "constexpr", constants.get(name, 1)
             continue
-        wide = name.endswith(IN_WIDE)
-        kind = "fp64" if wide and itemsize == 8 else "fp32" if wide else ELEMENT[itemsize]
+        kind = "fp32" if name.endswith(IN_WIDE) else ELEMENT[itemsize]
         signature[name] = f"*{kind}" if name.endswith("_ptr") else "i32"
         if name == "eps_bits":
             signature[name] = "i64"
@@ -78,7 +76,7 @@ def compiled(
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
     options = {"num_warps": warps, "maxnreg": registers, "enable_fp_fusion": True}
     made = compile_for(source, target=GPUTarget("cuda", capability, 32), options=options)
-    return Compiled(made.asm["ptx"], made.asm["cubin"], made.metadata.shared)
+    return Compiled(made.asm["ptx"], made.asm["cubin"])
 
 
 def tile_of(
@@ -119,10 +117,8 @@ forward, backward = partial(of_tiles, "forward"), partial(of_tiles, "backward")
 
 
 @cache
-def of_long_rows(
-    name: str, itemsize: int, statistic: str = "recentred", data: Data = ALIGNED
-) -> tuple[Compiled, layouts.Layout]:
-    """Compile one of the kernels for rows that are too long for one program."""
+def of_long_rows(name: str, statistic: str) -> tuple[Compiled, layouts.Layout]:
+    """Compile one of the kernels for bfloat16 rows that are too long for one program."""
     direction = "backward" if "gradient" in name else "forward"
     kernel = getattr(import_module(f"implementations.triton.long_{direction}_kernels"), name)
     layout = LONG[name]
@@ -133,11 +129,11 @@ def of_long_rows(
         "LONG_BLOCK": layouts.LONG_BLOCK,
         "ROWS": layout.rows,
         "STAGES": layout.stages,
-        **tile_of(layout, itemsize, data),
-        **({} if statistic == "two_pass" else {"mean_ptr": None}),
+        **tile_of(layout, 2, ALIGNED),
+        "mean_ptr": None,
     }
     known = {key: value for key, value in constants.items() if key in kernel.arg_names}
-    return compiled(kernel, itemsize, layout.warps, data=data, **known), layout
+    return compiled(kernel, 2, layout.warps, **known), layout
 
 
 def stack_bytes(code: Compiled, tmp_path: Path) -> int:
@@ -183,7 +179,7 @@ def test_rows_are_read_and_written_16_bytes_at_once(hidden: int, itemsize: int) 
 @pytest.mark.parametrize(
     ("code", "most"),
     [
-        *((partial(of_long_rows, name, 2, "welford"), 0) for name in LONG),
+        *((partial(of_long_rows, name, "welford"), 0) for name in LONG),
         *((partial(forward, 8192, size), 8) for size in (2, 4)),
         # accepted: two of each 16 numbers on the stack, little beside the traffic of x and dy
         *((partial(backward, 8192, size), 128) for size in (2, 4)),
@@ -214,7 +210,7 @@ def test_only_welford_divides_approximately_and_nothing_flushes_subnormal_number
     statistic: str,
 ) -> None:
     codes = [forward(4096, 2, statistic)[0], backward(512, 2)[0]]
-    codes += [of_long_rows(name, 2, statistic)[0] for name in LONG]
+    codes += [of_long_rows(name, statistic)[0] for name in LONG]
     assert not any(".ftz" in code.ptx for code in codes)
     for code in (codes[0], *codes[2:4]):  # the forward, and the sums and moments of long rows
         assert bool(re.search(r"div\.full|approx", code.ptx)) == (statistic == "welford")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.operands import operands
 from torch import Tensor
 
 from harness.numerics import measure_errors
@@ -111,13 +112,9 @@ def assert_right(*trials: Judged) -> None:
     assert any(trial.status is Status.OK for trial in trials)
 
 
-def tensors(
-    shape: tuple[int, ...], hidden: int, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def tensors(*shape: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """Draw x, weight, bias and dy."""
-    generator = torch.Generator().manual_seed(5)
-    sizes = (shape, (hidden,), (hidden,), shape)
-    return tuple(torch.randn(size, generator=generator).to(DEVICE, dtype) for size in sizes)
+    return [tensor.to(DEVICE) for tensor in operands(shape, dtype=dtype)]
 
 
 def gradients(
@@ -216,7 +213,7 @@ def test_each_is_within_its_bound_for_rows_of_many_blocks(
 
 @pytest.mark.usefixtures("shrunk")
 def test_an_infinite_dy_of_a_long_row_affects_only_its_column_of_dbias() -> None:
-    x, weight, bias, dy = tensors((2, LONG), LONG)
+    x, weight, bias, dy = tensors(2, LONG)
     expected = dy.double().sum(0).float()
     dy[1, LONG - 30] = expected[LONG - 30] = float("inf")
     (dbias,) = gradients(find("triton_recentred"), (x, weight, bias), dy, (2,))
@@ -247,7 +244,7 @@ def test_centring_once_is_outside_the_bound_of_recentring() -> None:
 def test_a_gradient_computed_alone_and_a_row_in_another_batch_have_the_same_bits(
     rows: int, hidden: int
 ) -> None:
-    x, weight, bias, dy = tensors((rows, hidden), hidden)
+    x, weight, bias, dy = tensors(rows, hidden)
     norm = find("triton_recentred")
     together = gradients(norm, (x, weight, bias), dy)
     for wanted in ((0,), (1, 2)):
@@ -260,14 +257,14 @@ def test_a_gradient_computed_alone_and_a_row_in_another_batch_have_the_same_bits
 
 @every_name
 def test_dweight_and_dbias_have_the_dtypes_of_their_parameters(name: str) -> None:
-    x, weight, bias, dy = tensors((6, 33), 33, torch.bfloat16)
+    x, weight, bias, dy = tensors(6, 33, dtype=torch.bfloat16)
     given = (x, weight.float(), bias.double())
     found = gradients(find(name), given, dy[:1].expand(6, 33))
     assert [gradient.dtype for gradient in found] == [tensor.dtype for tensor in given]
 
 
 def test_a_second_derivative_is_refused() -> None:
-    x, weight, bias, dy = (tensor.requires_grad_() for tensor in tensors((6, 33), 33))
+    x, weight, bias, dy = (tensor.requires_grad_() for tensor in tensors(6, 33))
     y = find("triton_recentred")(x, (33,), weight, bias)
     (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -276,7 +273,7 @@ def test_a_second_derivative_is_refused() -> None:
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0, 3)])
 def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...]) -> None:
-    x, weight, bias, dy = tensors(shape, shape[-1])
+    x, weight, bias, dy = tensors(*shape)
     norm = find("triton_recentred")
     assert norm(x, shape[-1:], weight, bias).shape == shape
     found = gradients(norm, (x, weight, bias), dy)
@@ -284,7 +281,7 @@ def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...
 
 
 def test_it_is_traced_whole_by_torch_compile() -> None:
-    x, weight, bias, dy = tensors((6, 33), 33)
+    x, weight, bias, dy = tensors(6, 33)
     eager = find("triton_recentred")
     torch.compiler.reset()
     traced = torch.compile(eager.function, fullgraph=True, backend="aot_eager")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from factories.python_process import pytest_in
 from torch import Tensor
 
 from implementations import UnsupportedError, find
@@ -101,13 +100,6 @@ def test_an_x_that_the_compiled_kernels_do_not_take_is_refused(
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreted run")
 def test_the_kernels_pass_their_tests_interpreted() -> None:
     tests = Path(__file__).with_name("test_fused_kernels.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)],
-        cwd=tests.parent,  # in the root, its packages would hide the installed ones
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    # in the root, its packages would hide the installed ones
+    done = pytest_in(tests.parent, "-q", "-x", tests, code=0, TRITON_INTERPRET="1")
     assert " passed" in done.stdout

@@ -6,7 +6,6 @@ import csv
 import re
 from io import StringIO
 from math import inf, nan
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -36,7 +35,6 @@ from harness.report import (
     summary_of_run,
 )
 
-GOLDEN = Path(__file__).parent / "golden"
 WARNINGS = tuple(
     MeasurementWarning(kind=kind, advice="wait")
     for kind in (WarningKind.NOISY, WarningKind.THROTTLED)
@@ -77,7 +75,7 @@ def test_an_exported_run_is_valid_and_reads_as_in_the_golden_file(form: str) -> 
     text = AS_TEXT[form](results_of(*RECORDS, planned=99), "run.parquet")
     assert text
     assert READERS[form](text)
-    assert_golden(text, GOLDEN / f"run_{form}.txt")
+    assert_golden(text, __file__, f"run_{form}.txt")
 
 
 # --- a comparison in CI --------------------------------------------------------------------------
@@ -122,7 +120,7 @@ def test_a_gate_reads_as_in_the_golden_file(name: str) -> None:
     assert ElementTree.fromstring(junit.encode()).tag == "testsuites"
     text = "\n".join((junit, markdown(summary), *annotations))
     visible = (sign if sign.isprintable() or sign == "\n" else ascii(sign) for sign in text)
-    assert_golden("".join(visible), GOLDEN / f"{name}.txt")
+    assert_golden("".join(visible), __file__, f"{name}.txt")
 
 
 def test_of_more_than_ten_annotations_the_tenth_is_their_number() -> None:

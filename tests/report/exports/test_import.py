@@ -23,17 +23,15 @@ FILE = Path("benchmark.json")
 KEY = "layernorm_bench"
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
-def benchmark_of(record: Record = RECORD, samples: list[float] = SAMPLES) -> dict[str, Any]:
+def benchmark_of(record: Record = RECORD) -> dict[str, Any]:
     """Return what is read of a benchmark that pytest-benchmark writes with the plugin."""
     return {
         "extra_info": extra_info_of(record, model_bytes=4096),
         "options": {"timer": "perf_counter"},
-        "stats": {"data": samples, "iterations": 3},
+        "stats": {"data": SAMPLES, "iterations": 3},
     }
 
 
@@ -65,8 +63,7 @@ def refused(content: bytes, code: int = 2) -> str:
 def test_a_file_becomes_a_results_file_with_all_but_the_times_as_they_were() -> None:
     second = failed(make_case(rows=1))
     FILE.write_text(json.dumps(content_of(*map(benchmark_of, (RECORD, second)))))
-    found = call("import", str(FILE), "--out", "made/run.parquet")
-    assert found.exit_code == 0, found.output
+    call("import", str(FILE), "--out", "made/run.parquet", code=0)
     results = read(Path("made/run.parquet"))
     assert [replace(record, latency=None) for record in results.records] == [RECORD, second]
     assert results.environments == {HERE.fingerprint: HERE}
