@@ -37,7 +37,14 @@ from harness.verify.raises import (
     layout_of_dy,
     raises,
 )
-from harness.verify.scope import AFFINE_WORDS, Scope, adapter_of, first_case
+from harness.verify.scope import (
+    AFFINE_WORDS,
+    EMPTY_ROWS,
+    NO_ROWS,
+    Scope,
+    adapter_of,
+    first_case,
+)
 from implementations.contract import Implementation, UnsupportedError, scale_and_shift
 from implementations.targets.attempt import first_success
 from implementations.targets.from_function import NamedFunction
@@ -335,13 +342,14 @@ def _find_empty(finder: _Finder, backward: Case | None) -> None:
             return
         shapes = {}
         if len(case.shape) > case.normalized_dims:
-            shapes["an x without rows"] = (0, *case.shape[1:])
+            shapes[NO_ROWS] = (0, *case.shape[1:])
         if finder.scope.normalized_shape is None:
-            shapes["an x whose rows are empty"] = (*case.shape[:-1], 0)
-        for words, shape in shapes.items():
-            if raised := finder.probe("is_empty", {True: replace(case, shape=shape)}):
-                finder.say_remark(RemarkKind.DECLINES_EMPTY, what + words, raised[True])
-                return
+            shapes[EMPTY_ROWS] = (*case.shape[:-1], 0)
+        cases = {words: replace(case, shape=shape) for words, shape in shapes.items()}
+        if raised := finder.probe("emptiness", cases):
+            first = next(iter(raised))
+            finder.say_remark(RemarkKind.DECLINES_EMPTY, f"{what}{first}", raised[first])
+            return
 
 
 def _find_layouts(finder: _Finder, backward: Case | None) -> None:

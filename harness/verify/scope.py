@@ -43,6 +43,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "normalized_axes": (1, 2, 3, 4, 5),
 }
 _MORE = (6, 7, 8)  # axes of x
+NO_ROWS, EMPTY_ROWS = "an x without rows", "an x whose rows are empty"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Scope:
 
     declined: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The values for which it raises, by axis. Beside the axes of a case: "ndim", the number of
-    axes of x, and "is_empty", whether x has no elements."""
+    axes of x, and "emptiness": :data:`NO_ROWS` or :data:`EMPTY_ROWS`, if x has no elements."""
     declined_backward: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The values that it takes in a forward alone."""
     eps: float | None = None
@@ -110,9 +111,15 @@ class Scope:
         if self.eps is not None:
             case = replace(case, eps=self.eps)
         axes = ({*self.declined} | {*self.declined_backward}) & {*AXES}
-        values = {axis: AXES[axis].get(case) for axis in axes} | {"is_empty": 0 in case.shape}
+        values = {axis: AXES[axis].get(case) for axis in axes} | {"emptiness": _emptiness(case)}
         takes = (self.accepts(axis, value, backward=backward) for axis, value in values.items())
         return case if all(takes) else None
+
+
+def _emptiness(case: Case) -> str:
+    if 0 in case.normalized_shape:
+        return EMPTY_ROWS
+    return NO_ROWS if 0 in case.shape else ""
 
 
 def _with_several_axes(case: Case, dims: int) -> Case:

@@ -76,6 +76,8 @@ def test_native_is_right_with_what_its_users_should_know() -> None:
     assert said(rows_of_one, native, DOUBLE) == ""
     assert said(higher, native) == ""
     assert said(higher, native, DOUBLE).startswith("has a wrong third derivative, jvp of a jvp")
+    frozen_x = "with respect to dy where no weight is given and x is frozen"
+    assert frozen_x in said("second_derivative_is_correct", native)
 
 
 # --- known mistakes, each found by its check -----------------------------------------------------

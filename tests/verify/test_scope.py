@@ -137,7 +137,11 @@ NOT_THIS = "(RuntimeError: not this)"
             "x of 3, 4 or 5 axes (AssertionError: rows alone); several normalized axes",
         ),
         (unless(lambda call: call.eps == 0), {"eps": (0.0,)}, f"an eps of 0 {NOT_THIS}"),
-        (declares, {"is_empty": (True,)}, "an x without rows (needs a contiguous x)"),
+        (
+            declares,
+            {"emptiness": ("an x without rows", "an x whose rows are empty")},
+            "an x without rows (needs a contiguous x)",
+        ),
     ],
 )
 def test_a_limit_is_found_with_its_reason_and_no_other(
@@ -158,6 +162,7 @@ def test_a_limit_is_found_with_its_reason_and_no_other(
     ("target", "texts"),
     [
         (unless(lambda call: call.x.numel() == 0), ["remark: declines an x without rows"]),
+        (unless(lambda call: 0 in call.shape), ["remark: declines an x whose rows are empty"]),
         (unless(lambda call: not call.x.is_contiguous()), ["raises: x is not contiguous"]),
         (
             unless(lambda call: call.weight is None or call.bias is None),

@@ -72,11 +72,12 @@ _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
 _MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
 _MOST_S = 1.0  # for them
 _LARGEST_RING = 20_000  # slots: a number in the source below this may be that of a ring
-# the gradients that are derived once more, and what a sentence says of them
+# by what a sentence says: inputs whose gradients are derived once more, and those that are frozen
 _ASKED = {
-    "all": "",
-    "x": " where dx alone is used, as in a gradient penalty",
-    "x, with frozen parameters": " where weight and bias are frozen",
+    "": (INPUTS, ()),
+    "dx alone is used, as in a gradient penalty": (("x",), ()),
+    "weight and bias are frozen": (("x",), ("weight", "bias")),
+    "x is frozen": (("weight", "bias"), ("x",)),
 }
 _SECOND_LIMIT = 1e-4  # of the norm: correct ones are within 5e-7 in float32
 # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
@@ -331,10 +332,11 @@ def second_derivative_is_correct(call: Call) -> Iterator[str]:
     A recorded backward that computes from statistics saved as constants misses a term. The check
     runs in float32 and float64 only, and needs correct gradients.
     """
-    for given in with_right_gradients(call):
-        for asked, where in _ASKED.items():
+    for number, given in enumerate(with_right_gradients(call)):
+        for words, (asked, frozen) in _ASKED.items():
+            where = _where(given, is_usual=not number, words=words)
             with suppress(ImplementationError):
-                for name in _wrongly_derived(given, asked):
+                for name in _wrongly_derived(given, asked, frozen):
                     what = f"a wrong second derivative with respect to {name}{where}"
                     yield f"has {what}, without an error"
 
@@ -346,10 +348,17 @@ def second_derivative_exists(call: Call) -> Iterator[str]:
         if number and given.case.affine is Affine.BIAS:
             continue  # torch's own has none there
         try:
-            guarded(_second, given, "all")()
+            guarded(_second, given)()
         except ImplementationError as raised:
-            where = f" where {AXES['affine'].words[f'is {given.case.affine}']}" if number else ""
+            where = _where(given, is_usual=not number)
             yield f"has no second derivative{where} ({cause(raised.reason)})"
+
+
+def _where(call: Call, *, is_usual: bool, words: str = "") -> str:
+    """Say for which parameters, unless they are the usual ones, and for what else."""
+    of_affine = "" if is_usual else AXES["affine"].words[f"is {call.case.affine}"]
+    conditions = " and ".join(filter(None, [of_affine, words]))
+    return f" where {conditions}" if conditions else ""
 
 
 @check(Direction.BACKWARD, remark=RemarkKind.HIGHER_DERIVATIVE_WRONG)
@@ -430,38 +439,42 @@ def with_right_gradients(call: Call) -> Iterator[Call]:
         yield given
 
 
-def _wrongly_derived(call: Call, asked: str) -> Iterator[str]:
+def _wrongly_derived(call: Call, asked: Sequence[str], frozen: Sequence[str]) -> Iterator[str]:
     """Yield the inputs whose second derivative is wrong.
 
     Raises:
         ImplementationError: the target raised.
     """
-    second: Any = guarded(_second, call, asked)()
+    if call.given.keys().isdisjoint(asked):
+        return
+    second: Any = guarded(_second, call, asked, frozen)()
     exact = replace(call.at([own.double() for own in call.inputs.tensors]), target=EXACT)
-    for name, found, right in zip([*call.given, "dy"], second, _second(exact, asked), strict=True):
+    expected = _second(exact, asked, frozen)
+    for name, found, right in zip([*call.given, "dy"], second, expected, strict=True):
         limit = _SECOND_LIMIT * max(right.norm(), right.numel() ** 0.5)
         if not (found - right).norm() <= limit:
             yield name
 
 
-def _second(call: Call, asked: str) -> tuple[Tensor, ...]:
-    """Return the derivative of the gradients along a direction.
+def _second(
+    call: Call, asked: Sequence[str] = INPUTS, frozen: Sequence[str] = ()
+) -> tuple[Tensor, ...]:
+    """Return the derivative of some gradients along a direction.
 
     The inner product of the two is derived with respect to x, weight, bias and dy.
     """
-    along = call.seeded(1).inputs.tensors
-    tensors = [tensor.clone().requires_grad_() for tensor in call.inputs.tensors]
-    *leaves, dy = tensors
-    if asked == "x, with frozen parameters":
-        leaves = [leaves[0], *(leaf.detach() for leaf in leaves[1:])]
-    given = call.on(**dict(zip(call.given, leaves, strict=True)))
-    if asked != "all":
-        leaves = leaves[:1]
+    along = call.seeded(1).given
+    *tensors, dy = [tensor.clone().requires_grad_() for tensor in call.inputs.tensors]
+    leaves = {
+        name: own.detach() if name in frozen else own
+        for name, own in zip(call.given, tensors, strict=True)
+    }
+    names = [name for name in leaves if name in asked]
     with torch.enable_grad():
-        y = given.y_of(given.inputs.x)
-        gradients = torch.autograd.grad(y, leaves, dy, create_graph=True)
-        parts = zip(gradients, along[: len(leaves)], strict=True)
-        total = torch.stack([(gradient * part).sum() for gradient, part in parts]).sum()
+        y = call.on(**leaves).y_of(leaves["x"])
+        gradients = torch.autograd.grad(y, [leaves[name] for name in names], dy, create_graph=True)
+        parts = zip(names, gradients, strict=True)
+        total = torch.stack([(gradient * along[name]).sum() for name, gradient in parts]).sum()
     # not autograd.grad: it skips the node in which once_differentiable raises
     total.backward()
-    return tuple(torch.zeros_like(own) if own.grad is None else own.grad for own in tensors)
+    return tuple(torch.zeros_like(own) if own.grad is None else own.grad for own in (*tensors, dy))
