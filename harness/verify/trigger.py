@@ -197,7 +197,8 @@ class Search:
         return None if ratio is None else ratio > 1
 
     def _known(self, *, failing: bool) -> list[Case]:
-        return [case for case in self.ratios if self.fails(case) is failing]
+        judged = ((case, ratio) for case, ratio in self.ratios.items() if ratio is not None)
+        return [case for case, ratio in judged if (ratio > 1) is failing]
 
     def trigger(self, *, is_of_all: bool) -> Trigger | None:
         """Return where the outputs are wrong; None if that is not confirmed."""
@@ -345,7 +346,7 @@ class Search:
         smaller = [size for case in right if (size := case.rows * case.hidden) < failing]
         between = range(max(smaller, default=failing), failing + 1)
         cases = [changed(row, "hidden", size) or row for size in between]
-        if cases and self.fails(cases[-1]):
+        if self.fails(cases[-1]):
             bisect_left(cases, True, key=lambda case: self.fails(case) is True)
 
     def _alternatives(self, found: Conjunction, simple: Case) -> Iterator[Conjunction]:
@@ -417,7 +418,7 @@ class Search:
 
     def _pool(self, axis: str, random: Random) -> Iterable[Any]:
         """Return values of an axis, from which to draw: those of cases that could be judged."""
-        judged = (case for case in self.ratios if self.fails(case) is not None)
+        judged = [case for case, ratio in self.ratios.items() if ratio is not None]
         known = dict.fromkeys(value_of(case, axis) for case in judged)
         if axis not in _SIZES:
             return known

@@ -209,7 +209,8 @@ def contract_findings(
         facts.add(fact)
         is_always = all(finding is not None for finding in found.values())
         if declared.raises_where and is_always and first.kind == RemarkKind.RAISES:
-            yield raises(declared.name, declared.raises_where, *first.evidence, first.dtypes)
+            reason, cases = first.evidence
+            yield raises(declared.name, declared.raises_where, reason, cases, first.dtypes)
         else:
             yield replace(first, text=first.text + _where(found))
 
