@@ -170,7 +170,7 @@ def test_a_case_that_failed_is_run_again_by_itself() -> None:
 
 
 def test_a_wrong_case_is_explained() -> None:
-    explained = answer(*next_words("wrong", ODD, code=0))
+    explained = answer(*next_words("double", ODD, code=0))
     (record,) = read(RESULTS).records
     assert (record.status, explained["status"]) == (Status.WRONG, "wrong")
     assert explained["case"] == json.loads(json.dumps(to_plain(record.case)))
