@@ -334,6 +334,8 @@ def second_derivative_is_correct(call: Call) -> Iterator[str]:
     """
     for number, given in enumerate(with_right_gradients(call)):
         for words, (asked, frozen) in _ASKED.items():
+            if "x" in frozen and given.case.affine is Affine.BIAS:
+                continue  # torch's own loses the derivative of dbias there, without an error
             where = _where(given, is_usual=not number, words=words)
             with suppress(ImplementationError):
                 for name in _wrongly_derived(given, asked, frozen):
