@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
-from operator import eq, ge, gt, le, lt, ne
+from math import inf, nextafter
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from harness.cases import Condition, Relation
 from harness.mutants.arguments import LayerNormCall
 from implementations.contract import requires_gradient
 
@@ -121,161 +121,190 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallCondition:
+class CallCondition(Condition):
     """A condition on a fact of a call, in words of its own."""
 
     about: str
     """A trigger has at most one condition about each."""
-    text: str
+    words: str
     """Such as "N > 1024"."""
-    fact: Callable[[CallFacts], Any]
-    """What it is a condition on."""
-    relation: Callable[[Any, Any], Any]
-    """Of the fact to the value."""
-    value: Any
+
+    @property
+    def text(self) -> str:
+        """The condition in words."""
+        return self.words
 
     @property
     def reads_dy(self) -> bool:
         """Whether it is known in the backward only, so that y cannot depend on it."""
         return self.about == "dy"
 
-    def holds(self, facts: CallFacts) -> bool:
+    def holds(self, facts: Any) -> bool:
         """Whether a call meets it; one about dy does not hold for an empty dy."""
         is_known = not self.reads_dy or (facts.dy is not None and facts.dy.numel() > 0)
-        return is_known and bool(self.relation(self.fact(facts), self.value))
+        return is_known and self.holds_for(_FACTS[self.axis](facts))
 
 
-def _multiple(own: int, step: int) -> bool:
-    return own % step == 0
+Test = tuple[Relation, Any]
+_YES: Test = (Relation.IS, True)
+_NO: Test = (Relation.IS, False)
 
 
-def _no_multiple(own: int, step: int) -> bool:
-    return own % step != 0
+def _is(value: Any) -> Test:
+    return Relation.IS, value
 
 
-Test = tuple[Callable[[Any, Any], Any], Any]
-"""A relation and the value on its right."""
-_YES: Test = (eq, True)
-_NO: Test = (eq, False)
+def _least(value: float) -> Test:
+    return Relation.AT_LEAST, value
+
+
+def _above(value: float) -> Test:
+    return Relation.AT_LEAST, nextafter(value, inf)
+
+
+def _below(value: float) -> Test:
+    return Relation.AT_MOST, nextafter(value, -inf)
 
 
 def _sizes(name: str, limits: Sequence[int]) -> dict[str, Test]:
     """Return the conditions on a number of rows or elements: thresholds and divisors."""
     found: dict[str, Test] = {}
     for limit in limits:
-        found |= {f"{name} > {limit}": (gt, limit), f"{name} <= {limit}": (le, limit)}
+        found[f"{name} > {limit}"] = Relation.AT_LEAST, limit + 1
+        found[f"{name} <= {limit}"] = Relation.AT_MOST, limit
     for step in _STEPS:
-        found[f"{name} % {step} != 0"] = _no_multiple, step
-        found[f"{name} % {step} == 0"] = _multiple, step
+        found[f"{name} % {step} != 0"] = Relation.NOT_MULTIPLE, step
+        found[f"{name} % {step} == 0"] = Relation.MULTIPLE, step
     return found
 
 
-_Row = tuple[str, Callable[[CallFacts], Any], Mapping[str, Test]]
-"""What it is about, a fact of a call, and conditions on it by their words."""
+_Row = tuple[str, str, Callable[[CallFacts], Any], Mapping[str, Test]]
+"""What it is about, the name of a fact, its value in a call, and conditions on it in words."""
 # the red team draws by position: another order draws other mutants
 _TABLE: tuple[_Row, ...] = (
-    ("rows", lambda f: f.rows, _sizes("rows", _ROWS)),
-    ("N", lambda f: f.hidden, _sizes("N", _LENGTHS)),
-    ("N", lambda f: f.hidden.bit_count() == 1,
+    ("rows", "rows", lambda f: f.rows, _sizes("rows", _ROWS)),
+    ("N", "hidden", lambda f: f.hidden, _sizes("N", _LENGTHS)),
+    ("N", "is_power_of_two", lambda f: f.hidden.bit_count() == 1,
      {"N is a power of two": _YES, "N is not a power of two": _NO}),
-    ("leading axes", lambda f: f.leading_axes,
-     {"no leading axis": (eq, 0), "one leading axis": (eq, 1), "two or more leading axes": (ge, 2),
-      "three or more leading axes": (ge, 3)}),
-    ("normalized axes", lambda f: f.normalized_axes,
-     {"one normalized axis": (eq, 1), "several normalized axes": (ge, 2)}),
-    ("layout", lambda f: f.x.is_contiguous(),
+    ("leading axes", "leading_axes", lambda f: f.leading_axes,
+     {"no leading axis": _is(0), "one leading axis": _is(1), "two or more leading axes": _least(2),
+      "three or more leading axes": _least(3)}),
+    ("normalized axes", "normalized_axes", lambda f: f.normalized_axes,
+     {"one normalized axis": _is(1), "several normalized axes": _least(2)}),
+    ("layout", "is_contiguous", lambda f: f.x.is_contiguous(),
      {"x is contiguous": _YES, "x is not contiguous": _NO}),
-    ("layout", lambda f: _is_dense(f.x), {"the last axis of x is not dense": _NO}),
-    ("layout", lambda f: f.x.data_ptr() % _ALIGNMENT == 0, {"x is not aligned": _NO}),
-    ("layout", lambda f: f.has_evenly_spaced_rows, {"the rows of x are not evenly spaced": _NO}),
-    ("layout", lambda f: _repeats(f.x), {"x is expanded": _YES}),
-    ("affine", lambda f: f.weight is not None,
+    ("layout", "is_row_dense", lambda f: _is_dense(f.x), {"the last axis of x is not dense": _NO}),
+    ("layout", "is_aligned", lambda f: f.x.data_ptr() % _ALIGNMENT == 0, {"x is not aligned": _NO}),
+    ("layout", "has_evenly_spaced_rows", lambda f: f.has_evenly_spaced_rows,
+     {"the rows of x are not evenly spaced": _NO}),
+    ("layout", "is_expanded", lambda f: _repeats(f.x), {"x is expanded": _YES}),
+    ("affine", "has_weight", lambda f: f.weight is not None,
      {"there is a weight": _YES, "there is no weight": _NO}),
-    ("affine", lambda f: f.bias is not None, {"there is a bias": _YES, "there is no bias": _NO}),
-    ("affine", lambda f: (f.weight is not None, f.bias is not None),
-     {"there are both weight and bias": (eq, (True, True)),
-      "there is a weight alone": (eq, (True, False)), "there is a bias alone": (eq, (False, True)),
-      "there is neither weight nor bias": (eq, (False, False))}),
-    ("parameters", lambda f: all(p.dtype == f.x.dtype for p in f.parameters),
+    ("affine", "has_bias", lambda f: f.bias is not None,
+     {"there is a bias": _YES, "there is no bias": _NO}),
+    ("affine", "affine", lambda f: (f.weight is not None, f.bias is not None),
+     {"there are both weight and bias": _is((True, True)),
+      "there is a weight alone": _is((True, False)), "there is a bias alone": _is((False, True)),
+      "there is neither weight nor bias": _is((False, False))}),
+    ("parameters", "is_in_one_dtype", lambda f: all(p.dtype == f.x.dtype for p in f.parameters),
      {"parameters in another dtype": _NO, "all in one dtype": _YES}),
-    ("parameters", lambda f: all(p.is_contiguous() for p in f.parameters),
+    ("parameters", "has_dense_parameters", lambda f: all(p.is_contiguous() for p in f.parameters),
      {"parameters are not contiguous": _NO}),
-    ("parameters", lambda f: f.has_weights(lambda w: (w <= 0).all()),
+    ("parameters", "has_no_positive_weight", lambda f: f.has_weights(lambda w: (w <= 0).all()),
      {"no weight is positive": _YES}),
-    ("parameters", lambda f: f.has_weights(lambda w: (w < 0).any()),
+    ("parameters", "has_negative_weight", lambda f: f.has_weights(lambda w: (w < 0).any()),
      {"a weight is negative": _YES}),
-    ("eps", lambda f: f.eps,
-     {"eps is 0": (eq, 0), "eps < 1e-8": (lt, 1e-8), "eps < 1e-5": (lt, 1e-5),
-      "eps is 1e-5": (eq, 1e-5), "eps is not 1e-5": (ne, 1e-5),
-      "eps > 1e-5": (gt, 1e-5), "eps > 0.01": (gt, 0.01)}),
-    ("autograd", lambda f: any(f.requires),
+    ("eps", "eps", lambda f: f.eps,
+     {"eps is 0": _is(0), "eps < 1e-8": _below(1e-8), "eps < 1e-5": _below(1e-5),
+      "eps is 1e-5": _is(1e-5), "eps is not 1e-5": (Relation.IS_NOT, 1e-5),
+      "eps > 1e-5": _above(1e-5), "eps > 0.01": _above(0.01)}),
+    ("autograd", "is_recorded", lambda f: any(f.requires),
      {"gradients are recorded": _YES, "no gradient is recorded": _NO}),
-    ("autograd", lambda f: torch.is_inference_mode_enabled(), {"inference mode": _YES}),
-    ("autograd", lambda f: f.requires[0], {"x requires a gradient": _YES}),
-    ("autograd", lambda f: any(f.requires[1:]) and not f.requires[0],
+    ("autograd", "is_inference_mode", lambda f: torch.is_inference_mode_enabled(),
+     {"inference mode": _YES}),
+    ("autograd", "x_requires_gradient", lambda f: f.requires[0], {"x requires a gradient": _YES}),
+    ("autograd", "parameters_alone_require", lambda f: any(f.requires[1:]) and not f.requires[0],
      {"parameters alone require gradients": _YES}),
-    ("autograd", lambda f: f.requires, {"x alone requires a gradient": (eq, (True, False, False))}),
-    ("autograd", lambda f: f.requires[1], {"the weight requires a gradient": _YES}),
-    ("autograd", lambda f: f.requires[2], {"the bias requires a gradient": _YES}),
-    ("autograd", lambda f: f.x.is_leaf, {"x is not a leaf": _NO}),
-    ("threads", lambda f: torch.get_num_threads(),
-     {"one thread": (eq, 1), "several threads": (ge, 2)}),
-    ("data", lambda f: f.offset_ratio,
-     {"|mean| >= 10 sd": (ge, 1e1), "|mean| >= 100 sd": (ge, 1e2), "|mean| >= 1000 sd": (ge, 1e3),
-      "|mean| >= 10000 sd": (ge, 1e4), "|mean| < 10 sd": (lt, 1e1)}),
-    ("data", lambda f: f.least_variance,
-     {"variance < 1e-3": (lt, 1e-3), "variance < 1e-6": (lt, 1e-6)}),
-    ("data", lambda f: f.least_variance < f.eps, {"variance < eps": _YES}),
-    ("data", lambda f: f.is_constant.any(), {"a constant row": _YES, "no constant row": _NO}),
-    ("data", lambda f: f.has_outlier_at(0), {"an outlier at the first element": _YES}),
-    ("data", lambda f: f.has_outlier_at(-1), {"an outlier at the last element": _YES}),
-    ("data", lambda f: f.has_rows_unlike_in_scale, {"rows unlike in scale": _YES}),
-    ("data", lambda f: _largest(f.finite.abs()),
-     {"|x| > 100": (gt, 1e2), "|x| > 10000": (gt, 1e4), "|x| < 1": (lt, 1)}),
-    ("data", lambda f: f.values.isnan().any(), {"a NaN": _YES}),
-    ("data", lambda f: f.values.isinf().any(), {"an infinity": _YES}),
-    ("data", lambda f: f.values.isfinite().all(), {"all finite": _YES}),
-    ("data", lambda f: (f.finite < 0).any(), {"no element is negative": _NO}),
-    ("dy", lambda f: f.dy.is_contiguous(), {"dy is contiguous": _YES, "dy is not contiguous": _NO}),
-    ("dy", lambda f: _is_dense(f.dy), {"the last axis of dy is not dense": _NO}),
-    ("dy", lambda f: _repeats(f.dy), {"dy is expanded": _YES}),
-    ("dy", lambda f: 2 * int((f.dy == 0).sum()) > f.dy.numel(), {"most of dy is 0": _YES}),
-    ("dy", lambda f: (f.dy == 0).any(), {"no dy is 0": _NO}),
-    ("dy", lambda f: f.dy.isfinite().all(), {"dy is not finite": _NO, "dy is finite": _YES}),
-    ("dy", lambda f: (f.dy.abs() > 10).any(), {"|dy| > 10": _YES}),
-    ("dy", lambda f: (f.dy.abs() < 1e-3).all(), {"|dy| < 1e-3": _YES}),
-    ("dy", lambda f: (f.dy == f.dy.flatten()[0]).all(), {"dy is the same everywhere": _YES}),
+    ("autograd", "requires", lambda f: f.requires,
+     {"x alone requires a gradient": _is((True, False, False))}),
+    ("autograd", "weight_requires_gradient", lambda f: f.requires[1],
+     {"the weight requires a gradient": _YES}),
+    ("autograd", "bias_requires_gradient", lambda f: f.requires[2],
+     {"the bias requires a gradient": _YES}),
+    ("autograd", "x_is_leaf", lambda f: f.x.is_leaf, {"x is not a leaf": _NO}),
+    ("threads", "threads", lambda f: torch.get_num_threads(),
+     {"one thread": _is(1), "several threads": _least(2)}),
+    ("data", "offset_ratio", lambda f: f.offset_ratio,
+     {"|mean| >= 10 sd": _least(1e1), "|mean| >= 100 sd": _least(1e2),
+      "|mean| >= 1000 sd": _least(1e3), "|mean| >= 10000 sd": _least(1e4),
+      "|mean| < 10 sd": _below(1e1)}),
+    ("data", "least_variance", lambda f: f.least_variance,
+     {"variance < 1e-3": _below(1e-3), "variance < 1e-6": _below(1e-6)}),
+    ("data", "is_variance_below_eps", lambda f: f.least_variance < f.eps, {"variance < eps": _YES}),
+    ("data", "has_constant_row", lambda f: f.is_constant.any(),
+     {"a constant row": _YES, "no constant row": _NO}),
+    ("data", "has_outlier_first", lambda f: f.has_outlier_at(0),
+     {"an outlier at the first element": _YES}),
+    ("data", "has_outlier_last", lambda f: f.has_outlier_at(-1),
+     {"an outlier at the last element": _YES}),
+    ("data", "has_rows_unlike_in_scale", lambda f: f.has_rows_unlike_in_scale,
+     {"rows unlike in scale": _YES}),
+    ("data", "largest", lambda f: _largest(f.finite.abs()),
+     {"|x| > 100": _above(1e2), "|x| > 10000": _above(1e4), "|x| < 1": _below(1)}),
+    ("data", "has_nan", lambda f: f.values.isnan().any(), {"a NaN": _YES}),
+    ("data", "has_infinity", lambda f: f.values.isinf().any(), {"an infinity": _YES}),
+    ("data", "is_finite", lambda f: f.values.isfinite().all(), {"all finite": _YES}),
+    ("data", "has_negative", lambda f: (f.finite < 0).any(), {"no element is negative": _NO}),
+    ("dy", "dy_is_contiguous", lambda f: f.dy.is_contiguous(),
+     {"dy is contiguous": _YES, "dy is not contiguous": _NO}),
+    ("dy", "dy_is_dense", lambda f: _is_dense(f.dy), {"the last axis of dy is not dense": _NO}),
+    ("dy", "dy_is_expanded", lambda f: _repeats(f.dy), {"dy is expanded": _YES}),
+    ("dy", "dy_is_mostly_zero", lambda f: 2 * int((f.dy == 0).sum()) > f.dy.numel(),
+     {"most of dy is 0": _YES}),
+    ("dy", "dy_has_zero", lambda f: (f.dy == 0).any(), {"no dy is 0": _NO}),
+    ("dy", "dy_is_finite", lambda f: f.dy.isfinite().all(),
+     {"dy is not finite": _NO, "dy is finite": _YES}),
+    ("dy", "dy_is_large_somewhere", lambda f: (f.dy.abs() > 10).any(), {"|dy| > 10": _YES}),
+    ("dy", "dy_is_small", lambda f: (f.dy.abs() < 1e-3).all(), {"|dy| < 1e-3": _YES}),
+    ("dy", "dy_is_constant", lambda f: (f.dy == f.dy.flatten()[0]).all(),
+     {"dy is the same everywhere": _YES}),
     # of single mutants alone: no trigger is drawn from these
-    ("", lambda f: torch.is_grad_enabled(), {"no gradient mode": _NO}),
-    ("", lambda f: f.rows, {"rows > 31": (gt, 31)}),
-    ("", lambda f: f.hidden, {"N is 2048": (eq, 2048), "N is 1": (eq, 1)}),
-    ("", lambda f: f.x.shape[0], {"the first axis > 128": (gt, 128)}),
-    ("", lambda f: f.x.shape[-1],
-     {"the last axis > 1024": (gt, 1024), "the last axis % 4 == 0": (_multiple, 4),
-      "the last axis % 4 != 0": (_no_multiple, 4), "the last axis % 64 == 0": (_multiple, 64)}),
-    ("", lambda f: f.x.dim(), {"x has three axes": (eq, 3)}),
-    ("", lambda f: _is_transposed_square(f.x) and f.normalized_axes == 1,
+    ("", "gradient_mode", lambda f: torch.is_grad_enabled(), {"no gradient mode": _NO}),
+    ("", "rows", lambda f: f.rows, {"rows > 31": _least(32)}),
+    ("", "hidden", lambda f: f.hidden, {"N is 2048": _is(2048), "N is 1": _is(1)}),
+    ("", "first_axis", lambda f: f.x.shape[0], {"the first axis > 128": _least(129)}),
+    ("", "last_axis", lambda f: f.x.shape[-1],
+     {"the last axis > 1024": _least(1025), "the last axis % 4 == 0": (Relation.MULTIPLE, 4),
+      "the last axis % 4 != 0": (Relation.NOT_MULTIPLE, 4),
+      "the last axis % 64 == 0": (Relation.MULTIPLE, 64)}),
+    ("", "axes", lambda f: f.x.dim(), {"x has three axes": _is(3)}),
+    ("", "is_transposed_square", lambda f: _is_transposed_square(f.x) and f.normalized_axes == 1,
      {"x is a transposed square": _YES}),
-    ("", lambda f: not f.x.requires_grad, {"x is frozen": _YES}),
-    ("", lambda f: f.weight is not None and not f.weight.requires_grad,
+    ("", "is_x_frozen", lambda f: not f.x.requires_grad, {"x is frozen": _YES}),
+    ("", "is_weight_frozen", lambda f: f.weight is not None and not f.weight.requires_grad,
      {"the weight is frozen": _YES}),
-    ("", lambda f: f.has_weights(lambda w: (w == 1).all()), {"every weight is 1": _YES}),
-    ("", lambda f: f.has_weights(lambda w: (w.flatten()[:1] == 1).all()),
+    ("", "is_weight_of_ones", lambda f: f.has_weights(lambda w: (w == 1).all()),
+     {"every weight is 1": _YES}),
+    ("", "is_first_weight_1", lambda f: f.has_weights(lambda w: (w.flatten()[:1] == 1).all()),
      {"the first weight is 1": _YES}),
-    ("", lambda f: f.has_weights(lambda w: torch.allclose(w, torch.ones_like(w))),
+    ("", "is_weight_almost_of_ones",
+     lambda f: f.has_weights(lambda w: torch.allclose(w, torch.ones_like(w))),
      {"every weight is almost 1": _YES}),
-    ("", lambda f: any(p.dtype is torch.bfloat16 for p in f.parameters),
+    ("", "has_bfloat16_parameter", lambda f: any(p.dtype is torch.bfloat16 for p in f.parameters),
      {"a parameter is bfloat16": _YES}),
-    ("", lambda f: _largest(f.finite.abs()), {"|x| > 100000": (gt, 1e5)}),
-    ("", lambda f: f.eps, {"eps < 1e-6": (lt, 1e-6)}),
-    ("", lambda f: torch.get_default_dtype(),
-     {"the default dtype is float16": (eq, torch.float16)}),
-    ("", lambda f: torch.are_deterministic_algorithms_enabled(), {"deterministic mode": _YES}),
+    ("", "largest", lambda f: _largest(f.finite.abs()),
+     {"|x| > 100000": _above(1e5)}),
+    ("", "eps", lambda f: f.eps, {"eps < 1e-6": _below(1e-6)}),
+    ("", "default_dtype", lambda f: torch.get_default_dtype(),
+     {"the default dtype is float16": _is(torch.float16)}),
+    ("", "is_deterministic", lambda f: torch.are_deterministic_algorithms_enabled(),
+     {"deterministic mode": _YES}),
 )  # fmt: skip
+_FACTS = {fact: value for _, fact, value, _ in _TABLE}
 _BY_TEXT = {
-    text: CallCondition(about=about, text=text, fact=fact, relation=relation, value=value)
-    for about, fact, conditions in _TABLE
-    for text, (relation, value) in conditions.items()
+    words: CallCondition(about=about, axis=fact, relation=relation, value=value, words=words)
+    for about, fact, _, conditions in _TABLE
+    for words, (relation, value) in conditions.items()
 }
 CONDITIONS: tuple[CallCondition, ...] = tuple(part for part in _BY_TEXT.values() if part.about)
 """The conditions that triggers are drawn from."""
