@@ -317,13 +317,14 @@ class _CaseRun:
             return
         placed = self.inputs.at(sampled.tensors)
         timed = Timed(case, self.judged.called, sampled.subject, placed, self.inputs)
-        with self._spent:
-            wrong = draws.wrong or self._wrong_again(timed, outputs)
-            if sampled.latency is not None:
+        wrong = draws.wrong or self._wrong_again(timed, outputs)
+        if sampled.latency is not None:
+            with self._spent:
                 wrong = wrong or reuse(timed, sampled.latency.per_call_s.value)
-            self.trusted.check(kernels=False)
-            if wrong is None:
-                return
+        self.trusted.check(kernels=False)
+        if wrong is None:
+            return
+        with self._spent:
             run_once(timed.function, case, placed, is_judged=True, settle_s=SETTLE_S)
         self.record = replace(self.record, status=Status.WRONG, reason=wrong)
         self._warn(
@@ -342,12 +343,16 @@ class _CaseRun:
         """
         case = timed.case
         other = shifted_or_negated(timed.inputs, case)
-        if other is not None and all_follow(first, *run_again(timed, other), case):
-            return None
+        if other is not None:
+            with self._spent:
+                again = run_again(timed, other)
+            if all_follow(first, *again, case):
+                return None
         # a right result may depend on a row's index or sign: judge results of new values
         fresh = replace(case, seed=case.seed + 1)
         inputs, _ = self._runner.exact(fresh)
-        in_timer, alone = run_again(timed, inputs)
+        with self._spent:
+            in_timer, alone = run_again(timed, inputs)
         if wrong := self._wrong("right before the timing, wrong after it", fresh, alone, inputs):
             return wrong
         # a timed backward returns no y, and alone its graph is of the first x

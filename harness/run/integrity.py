@@ -164,7 +164,10 @@ class _Attribute:
     def changes(self) -> Iterator[Change]:
         """Yield what was changed."""
         for owner, value, name in zip(self._owners, self._values, self._names, strict=True):
-            if getattr(owner, self._attribute, _MISSING) is not value:
+            found: object = _MISSING
+            with suppress(ValueError):  # a cell was emptied
+                found = self._read(owner)
+            if found is not value:
                 put_back = partial(object.__setattr__, owner, self._attribute, value)
                 yield f"replaces {self._what} of {name}", put_back
 

@@ -61,7 +61,7 @@ def run() -> Run:
         case: Case,
         asked: Sequence[Measurement] = (),
         function: Any = None,
-        time: Any = None,
+        time: Any = time_case,
         **declared: Any,
     ) -> Record:
         if function is None:

@@ -26,6 +26,7 @@ from factories.small_cases import CASE, ONE_EPOCH
 from factories.verify_targets import layer_norm, mutant
 
 from harness.records import Direction
+from harness.records.refusal import refusing
 from harness.run import (
     CaseRunner,
     ContractViolationError,
@@ -66,6 +67,15 @@ def test_a_replaced_attribute_is_named_and_put_back(trusted: Trusted, name: str)
         trusted.check()
     assert vars(owner).get(attribute) is before
     trusted.check()
+
+
+def test_an_emptied_closure_is_named_and_filled_again(trusted: Trusted) -> None:
+    (cell,) = refusing.__closure__ or ()
+    held = cell.cell_contents
+    del cell.cell_contents
+    with pytest.raises(TamperingError, match=r"replaces the closure of harness\.records\.refusal"):
+        trusted.check()
+    assert cell.cell_contents is held
 
 
 def test_a_state_that_is_not_the_marked_one_is_named_and_put_back(trusted: Trusted) -> None:
