@@ -73,7 +73,7 @@ def test_an_emptied_closure_is_named_and_filled_again(trusted: Trusted) -> None:
     (cell,) = refusing.__closure__ or ()
     held = cell.cell_contents
     del cell.cell_contents
-    with pytest.raises(TamperingError, match=r"replaces the closure of harness\.records\.refusal"):
+    with pytest.raises(TamperingError, match=r"replaces the closure of harness\.\S+refusing"):
         trusted.check()
     assert cell.cell_contents is held
 
