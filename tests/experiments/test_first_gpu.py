@@ -76,7 +76,6 @@ def test_each_step_is_a_command_line_or_says_why_not(
     for name in ("run", "ab", "ab-again", "blame"):
         words = commands[name][own:]
         command = main.get_command(context, words[0])
-        assert command is not None
         assert isinstance(command.make_context(words[0], words[1:], parent=context), click.Context)
     assert all(Path(word).exists() for word in commands["probe"] if word.endswith(".py"))
 

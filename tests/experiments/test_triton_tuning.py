@@ -67,7 +67,6 @@ def test_a_candidate_that_ends_the_process_is_refused_and_the_others_are_timed(
     assert "exit code 9" in found[1].reason
     assert Results(results.path, "this").found == results.found
     best = results.best(KIND)
-    assert best is not None
     assert best[0].layout == FAST
     assert "| 1, 2, 3, 6 | 62.5% | 0.800 (0.800 to 0.800) | 2 | 2 | 0 |" in table(results, [KIND])
     # nothing is timed: a table without a best layout
@@ -108,7 +107,6 @@ def test_the_neighbours_of_a_layout_differ_in_one_choice(
     direction: str, hidden: int, most: int
 ) -> None:
     own = present(direction, "bfloat16", hidden)
-    assert own is not None
     found = [one.layout for one in neighbours(Candidate(direction, "bfloat16", hidden, own))]
     assert own not in found
     assert replace(own, warps=own.warps * 2) in found

@@ -90,14 +90,12 @@ def make_record(
 
 def with_error(record: Record, output: int = 0, **figures: Any) -> Record:
     """Return the record with figures of one output replaced."""
-    assert record.errors is not None
     outputs = list(record.errors.outputs)
     outputs[output] = replace(outputs[output], **figures)
     return replace(record, errors=replace(record.errors, outputs=tuple(outputs)))
 
 
 def with_memory(record: Record, **figures: Any) -> Record:
-    assert record.memory is not None
     return replace(record, memory=replace(record.memory, **figures))
 
 

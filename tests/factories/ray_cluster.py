@@ -49,7 +49,6 @@ class RayCluster:
         assert self._reply() == "done"
 
     def _reply(self) -> str:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("reply "):  # Ray prints too
                 return line.split()[1]

@@ -100,8 +100,6 @@ def test_work_of_another_thread_is_in_the_time_of_the_process() -> None:
     data = bytes(8 << 20)  # milliseconds of hashing, in which the calling thread waits
     with ThreadPoolExecutor(1) as pool:
         reading = CpuDevice().time(lambda: pool.submit(sha256, data).result(), 1)
-    assert reading.cpu_s is not None
-    assert reading.process_s is not None
     assert reading.process_s > 2 * reading.cpu_s
 
 

@@ -153,8 +153,7 @@ def test_page_faults_are_those_of_a_call_of_the_subject(faulty: str, expected: f
         in_samples = sum(calls for name, calls in device.sampled if name == faulty)
         return 1_000_000 * outside_samples + 2 * in_samples
 
-    found = latency_of(measure(device, faults=faults)).minor_faults_ratio
-    assert found == pytest.approx(expected)
+    assert latency_of(measure(device, faults=faults)).minor_faults_ratio == pytest.approx(expected)
 
 
 def test_all_epochs_have_as_many_samples_where_the_time_allows() -> None:

@@ -202,7 +202,6 @@ def column_bounds(
     for part, of_part in zip(x.chunk(blocks), dy.chunk(blocks), strict=True):
         sums += found.columns(exact_rows(part, of_part, eps=1e-5), of_part, 1e-5)
     whole = exact_rows(x, dy, eps=1e-5)
-    assert whole.dweight is not None
     return {
         "dweight": found.dweight(sums, rows, whole.dweight[0], F32),
         "dbias": found.dbias(sums, rows, dy.sum(0, keepdim=True), F32),
@@ -271,8 +270,6 @@ def test_the_line_is_above_the_bound_of_every_element_and_near_the_largest(
     y = torch.zeros(case.shape, dtype=getattr(torch, dtype))
     reference = Reference(inputs, case)
     (part,) = compared(Outputs(y), inputs, case, error_bound(algorithm), reference, scaled=True)
-    assert part.scale is not None
-    assert part.rows is not None
     largest = (part.bound / spacing(y.dtype, part.scale)).max().item()
     condition = (1 + part.rows.mean**2 / part.rows.variance).sqrt().max().item()
     line, of_any = (

@@ -106,11 +106,9 @@ def test_the_worst_output_has_the_largest_scaled_error(
 ) -> None:
     """An error of 2 ulp in y, and of 3 or as the test says in dx."""
     errors = make_record().errors
-    assert errors is not None
     y = replace(errors.outputs[0], scaled_max_ulp=2.0)
     other = replace(y, output="dx", **({"scaled_max_ulp": 3.0} | dx))  # type: ignore[arg-type]
     record = make_record(errors=replace(errors, outputs=(y, other)))
-    assert record.errors is not None
     assert (record.errors.worst.output, record.worst_ulp) == (output, worst_ulp)
 
 

@@ -88,7 +88,6 @@ def errors() -> Rows:
     yield "a number, then nan", RIGHT, lost
     yield "nan in both", lost, lost
     yield "the bound is nan elsewhere", RIGHT, elsewhere(with_error(RIGHT, bound_ratio=nan))
-    assert BACKWARD.errors is not None
     returned = replace(BACKWARD.errors, outputs=BACKWARD.errors.outputs[:-1])
     fewer = replace(BACKWARD, errors=returned)
     yield "a gradient is not returned", BACKWARD, fewer

@@ -108,7 +108,6 @@ def test_a_timing_knows_its_cache_and_warnings_about_cold_times_are_marked(run: 
     record = run(CASE, (Measurement.LATENCY, Measurement.COLD), time=warning_about)
     assert [warning.advice for warning in record.warnings] == ["warm", "cold: rotate"]
     assert (record.status, record.latency) == (Status.OK, None)
-    assert record.cold is not None
     assert record.cold.cache is Cache.ROTATE
 
 
@@ -127,15 +126,12 @@ def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
     monkeypatch.setattr(clock, lambda: len(calls) + 4.0 * bool(calls))
     monkeypatch.setattr(torch, "compile", lambda *_, **__: compiles_in_its_first_call)
     latency = run(COMPILED, LATENCY, raises(AssertionError())).latency
-    assert latency is not None
     assert latency.compile_s == 4.0
 
 
 def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(run: Run) -> None:
     cases = (CASE, replace(CASE, implementation="two_pass"))
     cost, again = (run(case, EVERYTHING).cost for case in cases)
-    assert cost is not None
-    assert again is not None
     assert min(cost.implementation_s, cost.oracle_s, cost.sampling_s) > 0
     assert cost.implementation_s + cost.oracle_s + cost.sampling_s <= cost.total_s
     assert again.oracle_s == 0
@@ -262,7 +258,6 @@ def test_work_in_memory_or_on_threads_that_torch_does_not_see_is_not_counted(
 def test_what_torch_allocates_is_counted(run: Run, direction: Direction, least: int) -> None:
     record = run(replace(CASE, direction=direction), MEMORY)
     assert record.warnings == ()
-    assert record.memory is not None
     assert record.memory.peak_extra_bytes >= record.memory.minimum_bytes == least
     assert (record.memory.saved_bytes is None) is (direction is Direction.FORWARD)
 

@@ -147,7 +147,6 @@ def test_a_worker_whose_log_cannot_be_opened_says_so_in_one_line(tmp_path: Path)
 def test_a_case_is_timed_in_as_many_processes_as_asked_which_are_kept(fleet: Fleet) -> None:
     in_two = Job(CASE, (Measurement.LATENCY,), IN_TWO)
     (found,) = run(fleet, in_two)
-    assert found.latency is not None
     assert (found.latency.processes, found.latency.process_of_epoch) == (2, (0, 1))
     before = [worker.process.pid for worker in fleet._workers]
     run(fleet, in_two)

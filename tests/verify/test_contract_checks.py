@@ -548,7 +548,6 @@ def one_bound() -> float:
     """
     axes = {"dtype": "float64", "param_dtype": "float64"}
     errors = verify_case(target(then(lambda y: y + 1e-6)), DOUBLE.shape, **axes).errors
-    assert errors is not None
     return 1e-6 / errors.outputs[0].bound_ratio
 
 

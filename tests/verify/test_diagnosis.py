@@ -87,7 +87,6 @@ def test_what_data_must_be_like_is_part_of_the_trigger() -> None:
         return float(fact_of(case, "offset_ratio")) > 50
 
     conditions = named(lambda case: case.hidden > 1024, is_far_off)
-    assert conditions is not None
     (offset,) = conditions - {"N >= 1025"}
     assert 10 < float(offset.rpartition(" ")[2]) <= 120
 

@@ -54,7 +54,6 @@ def test_suggestions_agree_and_no_eps_is_stated_unless_the_variance_is_right(
         assert not {*one.dtypes} & {*other.dtypes} & {*one.evidence} & {*other.evidence}
     stated = [cause.text for cause in causes if "eps" in cause.text]
     stated += [fact.text for fact in verdict.remarks if fact.kind in OF_EPS]
-    assert verdict.scope is not None
     has_eps = verdict.scope.default_eps not in {None, 1e-5} or verdict.scope.eps is not None
     assert (bool(stated) or has_eps) is is_of_eps
 
@@ -83,7 +82,6 @@ def test_the_example_has_as_few_rows_and_elements_as_show_the_mistake(
     name: str, output: str, shape: tuple[int, ...], conditions: tuple[str, ...]
 ) -> None:
     example = quick(mutant(name)).example
-    assert example is not None
     assert (example.output, example.shape, example.conditions) == (output, shape, conditions)
     assert (example.bias is None) is bool(conditions)
     assert example.commands.startswith("from layernorm_bench import verify_case")  # of an object
@@ -104,16 +102,13 @@ def test_the_example_shows_the_numbers_and_the_lines_that_reproduce_it_run(
     file.write_text(UNBIASED)
     verdict = quick(f"{file}:unbiased")
     assert verdict.of(Severity.CAUSE)[0].text.startswith("divides the variance by N-1")
-    assert verdict.reproduce is not None
     exec(verdict.reproduce, {})
     printed = capsys.readouterr().out
     assert "'wrong'" in printed
     example = verdict.example
-    assert example is not None
     assert (example.shape, example.x, example.weight, example.bias) == ((1, 3), (1, 2, 4), (), ())
     assert example.computed == pytest.approx((-0.872870, -0.218217, 1.091087), abs=1e-5)
     assert example.exact == pytest.approx((-1.069042, -0.267260, 1.336302), abs=1e-5)
-    assert example.allowed_ulp is not None
     assert example.error_ulp > 1e6 > 1e3 > example.allowed_ulp
     program, *arguments = shlex.split(example.commands)
     repeated = call(*arguments)
@@ -125,10 +120,8 @@ def test_an_inaccurate_target_has_the_example_of_its_worst_element() -> None:
     verdict = quick("native", "bfloat16")
     finding, *_ = verdict.of(Severity.INACCURATE)
     example = verdict.example
-    assert example is not None
     assert example.case == finding.evidence.case
     assert finding.kind == "column_sums"
     assert example.output in {"dweight", "dbias"}
-    assert example.allowed_ulp is not None
     assert example.error_ulp > example.allowed_ulp
     assert (len(example.computed), example.x) == (1, ())

@@ -87,13 +87,11 @@ def test_a_true_layer_norm_passes_within_its_scope(
     assert [own.text for own in (*verdict.failures, *verdict.violations)] == []
     assert verdict.outcome is Outcome.RIGHT
     assert verdict.declined == ()  # nothing outside the scope is tried
-    assert verdict.scope is not None
     assert (verdict.scope.axes, verdict.scope.eps) == (right.axes, right.eps)
     assert verdict.scope.taken("affine") == right.affines
     assert right.ranks in {None, verdict.scope.taken("ndim")}
     remarks = dict.fromkeys(own.kind for own in verdict.remarks if own.kind not in OF_NATIVE)
     assert tuple(remarks) == right.remarks
-    assert verdict.coverage is not None
     assert ("eps" in verdict.coverage) is (right.eps is None)
     assert ("normalized_axes" in verdict.coverage) is (right.axes == TRAILING)
 

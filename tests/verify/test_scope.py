@@ -148,7 +148,6 @@ def test_a_limit_is_found_with_its_reason_and_no_other(
     target: Callable[..., Tensor], declined: dict[str, tuple[object, ...]], reason: str
 ) -> None:
     verdict = verdict_of(target)
-    assert verdict.scope is not None
     found = dict(verdict.scope.declined)
     assert ("layout" in found) is (target is declares)
     found.pop("layout", None)
@@ -181,7 +180,6 @@ def test_a_limit_is_found_with_its_reason_and_no_other(
 )
 def test_what_raises_is_said_in_words(target: Callable[..., Tensor], texts: list[str]) -> None:
     verdict = verdict_of(target)
-    assert verdict.scope is not None
     assert verdict.scope.reasons == ()
     assert verdict.scope.has_gradient is (texts != ["raises: a gradient is computed"])
     said = [f"{own.severity}: {own.text}" for own in verdict.findings if own.kind not in OF_NATIVE]

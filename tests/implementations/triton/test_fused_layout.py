@@ -51,7 +51,6 @@ def test_dweight_has_at_least_the_declared_number_of_running_sums(
     hidden: int, multiprocessors: int, rows: int
 ) -> None:
     layout = layouts.backward(hidden, 2)
-    assert layout is not None
     assert layout.grid(rows, multiprocessors) * layout.rows >= min(rows, layouts.PARTS_LANES)
 
 
