@@ -8,7 +8,6 @@ timed, times are written instead.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, inf, isfinite, isinf, log10
@@ -120,17 +119,21 @@ def _by_default(
 ) -> dict[Default, list[Choice]]:
     """Group choices by what to run for all scenarios of their dtype and direction.
 
-    The most frequent default is first. Choices without one are last, under None.
+    The most frequent default is first. Choices without one are last, under None: nothing serves
+    all of their scenarios and is as good as the choice in half of them.
     """
-    sizes = Counter(Slice.of(choice.scenario) for choice in choices)
-
-    def default_for(choice: Choice) -> Default:
-        key = Slice.of(choice.scenario)
-        best = overall[key].best if key in overall and sizes[key] > 1 else choice.best
-        return best.name if best else None
-
-    groups = grouped((default_for(choice), choice) for choice in choices)
+    groups: dict[Default, list[Choice]] = {}
+    for key, own in grouped((Slice.of(choice.scenario), choice) for choice in choices).items():
+        best = overall[key].best if key in overall and len(own) > 1 else own[0].best
+        default = best.name if best else None
+        is_usual = 2 * sum(default in _as_good(choice) for choice in own) >= len(own)
+        groups.setdefault(default if is_usual else None, []).extend(own)
     return dict(sorted(groups.items(), key=lambda group: (group[0] is None, -len(group[1]))))
+
+
+def _as_good(choice: Choice) -> set[Default]:
+    """Return the choice, and what is as fast within the intervals."""
+    return {one.name for one, _ in choice.ranking.tied} | {choice.best and choice.best.name}
 
 
 def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Iterator[str]:
@@ -148,8 +151,7 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
             price = "" if default == NATIVE else _errors_and_memory(served)
             yield f"{run} for {scope}.{price}{_why_not_native(served)}"
         for choice in own:  # those in which another one is faster, or none is eligible
-            as_good = {one.name for one, _ in choice.ranking.tied}
-            if default is None or default not in as_good | {choice.best and choice.best.name}:
+            if default is None or default not in _as_good(choice):
                 others.setdefault(run_text(choice.best), []).append(choice)
     exceptions = sorted(others.items(), key=lambda group: (not group[1][0].best, -len(group[1])))
     for run, own in exceptions[:_MOST_EXCEPTIONS]:

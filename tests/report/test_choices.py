@@ -65,6 +65,11 @@ CHOICES: dict[str, Sequence[Record]] = {
         NATIVE,
         warned(ran("quick", 0.1, is_valid=False), WarningKind.FASTER_THAN_COPY),
     ],
+    "an invalid time in one of three shapes": [
+        *NATIVES,
+        *timed("quick", 0.5, SHAPES[:2]),
+        ran("quick", 0.5, shape=SHAPES[2], is_valid=False),
+    ],
     "not timed": [NATIVE, ran("exact", error_ulp=0.5)],
     "digits lost from a condition on": [
         NATIVE,
