@@ -335,7 +335,7 @@ def second_derivative_is_correct(call: Call) -> Iterator[str]:
     for number, given in enumerate(with_right_gradients(call)):
         for words, (asked, frozen) in _ASKED.items():
             if "x" in frozen and given.case.affine is Affine.BIAS:
-                continue  # torch's own loses the derivative of dbias there, without an error
+                continue  # torch's own loses the derivative of dbias there: pytorch issue 79705
             where = _where(given, is_usual=not number, words=words)
             with suppress(ImplementationError):
                 for name in _wrongly_derived(given, asked, frozen):
