@@ -133,7 +133,8 @@ def _by_default(
 
 def _as_good(choice: Choice) -> set[Default]:
     """Return the choice, and what is as fast within the intervals."""
-    return {one.name for one, _ in choice.ranking.tied} | {choice.best and choice.best.name}
+    best = choice.best.name if choice.best else None
+    return {best, *(one.name for one, _ in choice.ranking.tied)}
 
 
 def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]) -> Iterator[str]:
