@@ -83,6 +83,7 @@ _MOST_RANDOM = 1 << 16
 _DIGIT = 0.5  # of the scale of an output: a bound above it keeps no binary digit
 _AGREE = 3.0  # times the error of a simulation, whose order of operations is another one
 _COARSE = 1e-3  # of the unit roundoff: the errors of a case with few elements are seldom smaller
+_OF_RANGE = 1 / 8  # of the largest number: what is within the range is rounded to a 256th of it
 _MOST_SIMULATED = 1 << 24  # elements: a simulation holds some ten arrays of them
 _MOST_ROWS = 1 << 17  # added up one after the other, at some microseconds each
 
@@ -170,6 +171,9 @@ def _is_explained(own: Compared, loose: Compared, simulated: _Simulated) -> bool
     """Whether the errors of a block are within the looser bound, or those of its simulation."""
     allowed, scale = loose.bound, loose.scale
     assert scale is not None
+    if not simulated.is_known:  # of a finite result no part has left the range
+        most = _OF_RANGE * torch.finfo(own.dtype).max
+        allowed = torch.where(torch.isfinite(own.computed), allowed.clamp(max=most), allowed)
     judged = torch.isfinite(own.bound) | ~torch.isfinite(own.exact[0])
     lost = judged & ~(allowed <= _DIGIT * scale) & simulated.is_known
     if bool((judged & ~lost & torch.isfinite(own.error) & (own.error > allowed)).any()):
@@ -238,6 +242,10 @@ class _Simulated:
         beyond = part.error > part.bound
         if not bool(beyond.any()):
             return True
+        if part.output == "y" and part.rows is not None:  # no error of a statistic is one of bias
+            weight = wide_parameter(self._inputs.weight, 1.0, self._case)
+            rho = torch.sqrt(part.rows.variance) * part.rows.rstd
+            scale = torch.maximum(part.rows.normalised[0].abs(), rho) * weight.abs()
         least = _COARSE * unit_roundoff(self._looser.dtype)
         return bool((part.error >= least * scale)[beyond].any())
 

@@ -223,7 +223,16 @@ class _Reader:
         module = sys.modules.get(type(found).__module__)
         if self._is_own(getattr(module, "__file__", None)):
             yield type(found)
-            yield from getattr(found, "__dict__", {}).values()
+            yield from _attributes(found)
+
+
+def _attributes(found: object) -> Iterator[object]:
+    """Yield what an object holds, in its dictionary or in slots."""
+    yield from getattr(found, "__dict__", {}).values()
+    for own in type(found).__mro__:
+        names = own.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            yield getattr(found, name, None)
 
 
 def _cells(function: FunctionType) -> Iterator[object]:

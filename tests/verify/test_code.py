@@ -21,6 +21,12 @@ from torch.nn.functional import layer_norm
 
 LIMIT = 1 << 20
 LANES, SLOTS = 8, [None] * 501
+
+class Slotted:
+    __slots__ = ("limit",)
+
+SLOTTED = Slotted()
+SLOTTED.limit = 7 * 1000
 KERNEL = "__global__ void f(int n) { if (n > 3 * 1000) return; } // 777"
 
 def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -57,6 +63,7 @@ def target(tmp_path: Path, request: pytest.FixtureRequest) -> str:
         (["if n > 64 * 1024: pass", "return y"], {65536}),
         (["if large(x): pass", "return y"], {1 << 20}),
         (["KERNEL", "return y"], {3000}),
+        (["SLOTTED.limit < n", "return y"], {7000}),
         (["LANES * 1000 // n", "len(SLOTS)", "return y"], {8000, 501}),
         (["return functools.partial(right, eps=7)(x, normalized_shape)"], {7}),
         # behind a decorator of another package

@@ -41,6 +41,16 @@ HALF = {
     "param_dtype": "bfloat16",
 }
 TWO_PASS = {"source": "", "algorithm": Algorithm.TWO_PASS}
+OVERFLOW = {
+    "shape": (5, 64),
+    "direction": "backward",
+    "dtype": "float16",
+    "param_dtype": "float16",
+    "distribution": "tiny_variance",
+    "grad_output": "huge",
+    "eps": 1e-6,
+}
+LARGE_BIAS = {"shape": (5, 31), "parameters": "large_bias"}
 RUNNING_SUMS = implementation(**TWO_PASS, reduction=Reduction.SEQUENTIAL)(running_sums.two_passes)
 IN_TREES = implementation(**TWO_PASS)(running_sums.two_passes)
 
@@ -61,6 +71,8 @@ def then(change: Callable[[Tensor], Tensor]) -> Implementation:
         (running_sums.two_passes, CASE, Status.INACCURATE, "running_sums"),
         (native, HALF, Status.INACCURATE, "column_sums"),
         (mutant("float64_in_float32"), NORMAL | DOUBLE, Status.INACCURATE, "statistics"),
+        (mutant("float64_in_float32"), LARGE_BIAS | DOUBLE, Status.INACCURATE, "statistics"),
+        (mutant("dx_saturated"), OVERFLOW, Status.WRONG, None),
         (RUNNING_SUMS, CASE, Status.OK, None),  # it is declared
         (mutant("normalised_in_bfloat16"), HALF, Status.OK, "rounded_again"),
         (mutant("unbiased_variance"), HALF, Status.WRONG, None),
