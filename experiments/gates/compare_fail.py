@@ -1,6 +1,6 @@
 """How often does pytest-benchmark's own gate fail when nothing has changed?
 
-    python experiments/gates/compare_fail.py            twenty minutes; prints the tables
+    python experiments/gates/compare_fail.py            ten minutes; prints the tables
     python experiments/gates/compare_fail.py --quick    two minutes, to see that all of it works
     python experiments/gates/compare_fail.py --report   prints the tables of the stored rows
 

@@ -23,8 +23,7 @@ from harness.run.attempt import attempt
 from harness.store import read, write
 from implementations import find
 
-# measured: exact float64 references of two CPUs differ by 2e-9 in an error relative to a value near
-# zero, and by 1e-14 elsewhere
+# trade-off: exact float64 references of two CPUs differ a little, most near zero
 _SAME = 1e-8
 
 

@@ -22,7 +22,7 @@ _STOLEN = 0.02  # trade-off: share of one CPU's time that the hypervisor may tak
 _CHANGED = 1.05  # trade-off: least change of speed to warn of, if it is also beyond the spread
 _COARSE = 0.01  # trade-off: share of a sample that one step of the clock may be
 _EMPTY = 0.1  # trade-off: share of a sample that the clock's own time may be
-_LOOP_S = 30e-9  # of the loop around the calls, measured: 20 to 40 ns per call
+_LOOP_S = 30e-9  # of the loop around the calls, roughly, per call
 _SLOW_GOVERNORS = {"powersave", "conservative"}
 
 

@@ -1,8 +1,8 @@
 """Memory: of the allocator, of copies at random addresses, and what a call allocates.
 
 By default glibc maps memory for each large result and unmaps it again, so every call pays for page
-faults: 1.8 us per 4 KiB, several times what the kernel itself takes. With the settings made here it
-faults a page in once and reuses it, as a long-lived process or a caching allocator would.
+faults. With the settings made here it faults a page in once and reuses it, as a long-lived process
+or a caching allocator would.
 
 What one call allocates, and its operators, are counted: exact, and the same in every process.
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from harness.records import Arm, ArmRole, Budget, Clock, Estimate, Latency
 
-EPOCH_QUANTILE = 0.10  # measured: spreads less from run to run than minimum, median or mean
+EPOCH_QUANTILE = 0.10  # trade-off: few of the samples, and more than one
 
 # 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom
 _T_975 = (
@@ -44,7 +44,7 @@ _MEDIAN_RATIO = (
 _MEDIAN_LIMIT = sqrt(pi / 2)  # the limit for many values
 
 # Least standard deviation between processes, of the logarithm, that an interval across them
-# assumes. Few processes may agree by chance: one in seven of 164 recorded cases spread by less.
+# assumes. Few processes may agree by chance: experiments/estimates has the coverage without it.
 # With it five processes can reach the default target of 1 %.
 LEAST_SPREAD = 0.007
 LONG_CALL_S = 1e-3  # longer calls exceed the cache, which other processes share

@@ -148,10 +148,7 @@ _COUNT_MARGINS = ((1_000_000, 0.002), (0, 0.005))
 # lies is chance. f roundings of random sign sum to about sqrt(f) of the f that the bound allows
 # for, and f is 18 or more in a sum of a thousand. An error up to 1/sqrt(18) of its bound, about a
 # quarter, can therefore be due to the order alone. Beyond that share, twice the error is more than
-# another order explains. Measured with torch's kernels for no vectors, AVX2 and AVX-512, 640 cases
-# from each to each: an error of ten thousand ulp at condition 1e4 became 2.5 times as large, and
-# one of 0 ulp became 1e40 where the exact result is 0; both stayed below a tenth of the bound. No
-# error exceeded both limits.
+# another order explains.
 _LUCKY_SHARE = 0.25
 _ELSEWHERE_FACTOR = 2.0
 # Another declared algorithm has another bound, so the errors themselves are compared. Trade-off:

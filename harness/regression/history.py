@@ -55,18 +55,18 @@ __all__ = [
 _MOST_RECORDS = 1_000_000  # about 4 GB as objects; the trends of so many are not read by anyone
 TREND_METRICS = {metric.heading("trend"): metric for metric in metrics_in("trend")}
 MISSING_DETECTOR = f"change points need the extra history: {install_extra('history')}"
-_LEAST_LOOK = 8  # runs; simulated: 5 false changes per 100 unchanged series of 8 runs, 8 of 6 runs
-# A change is found again after three more runs. Simulated: of a series that is looked at after
-# every run, a fifth of the false changes are left.
+_LEAST_LOOK = 8  # runs; trade-off: fewer have more false changes
+# A change is found again after three more runs. Simulated by experiments/history with normal noise:
+# of the false changes of a series that is looked at after every run, a quarter are left.
 _LOOKS = 4
 _NEAR = 2  # runs: another look may place a change elsewhere
 LEAST_RUNS = _LEAST_LOOK + _LOOKS - 1
 _LEAST_SEGMENT = 2  # runs: a single run that differs is no change
-# In units of the variance and of log(runs). Simulated with normal noise: 2 false changes per 100
-# unchanged series of 20 runs; a penalty of 3 gives 6.
+# In units of the variance and of log(runs). Simulated by experiments/history with normal noise: in
+# one look, 0.5 false changes per 100 unchanged series of 20 runs; a penalty of 6 misses more.
 _PENALTY = 4.0
-# Standard deviation of a logarithm. The steadiest recorded cases spread by as much between
-# processes; smaller shifts, such as of code that was placed elsewhere, are no change.
+# Standard deviation of a logarithm. Trade-off: smaller shifts, such as of code that was placed
+# elsewhere, are no change.
 _LEAST_SPREAD = 0.002
 # what a latency must have, and what makes two of them comparable
 _LATENCY_COLUMNS = tuple(

@@ -61,9 +61,7 @@ AGAINST_BASELINE = Limits(
     spreads=2.0,  # to suspect a case whose processes spread by more than 1.5 %
     least=log1p(0.04),
     least_in_each=None,
-    # Measured on a machine that was loaded after its baseline: unchanged cases with all five
-    # processes beyond it moved by less than 1 spread; cases 10 % slower by 4.5 or more.
-    agreement=2.0,
+    agreement=2.0,  # trade-off: a machine that is busier than its baseline moves all five a little
 )
 BASELINE_PROCESSES = 10  # of one recording; a confirmation has to exceed their maximum
 CONFIRMING_PROCESSES = 5  # as in the simulations
@@ -71,23 +69,22 @@ CONFIRMING_PROCESSES = 5  # as in the simulations
 # Trade-offs between false failures and small changes; experiments/gates measures both.
 IN_TURN = Limits(
     suspect=log1p(0.01),  # half of the least effect that can fail
-    # Standard errors. With 2, a busy moment hid 5 of 48 cases that were 3 % slower; fresh processes
-    # clear most unchanged cases within a second or two.
+    # standard errors; trade-off: with more, a busy moment hides a slower case, and fresh processes
+    # clear unchanged ones
     spreads=1.0,
-    least=log1p(0.02),  # twice the measured ratio of two functions of equal speed
+    least=log1p(0.02),  # far beyond the error of a ratio to itself: experiments/timers
     # Base and head swap roles in two of five processes: a bias of a role moves those the other way.
     least_in_each=0.0,
     # three standard errors of the median
     agreement=3 * median_ratio(CONFIRMING_PROCESSES) / sqrt(CONFIRMING_PROCESSES),
 )
-LONG_IN_TURN = replace(IN_TURN, least=log1p(0.05))  # one process in a hundred is off by as much
-# Base and head are mostly one algorithm, so their calls are alike: of 844 recorded measurements,
-# each split in two halves, none differed clearly and by more than 5 %.
+LONG_IN_TURN = replace(IN_TURN, least=log1p(0.05))  # long calls differ more between processes
+# Base and head are mostly one algorithm, so their calls are alike: experiments/estimates counts
+# how many recorded measurements, each split in two halves, differ clearly and by more than 5 %.
 UNEVEN_IN_TURN_RATIO = 1.05
 # Six epochs, 0.1 s, decide most short calls. More are sampled where the interval, of about 2.5
 # standard errors, is wider than the target: a short call that is 3 % slower, or a long one that is
-# 5 % slower, is then at least three standard errors beyond what is suspected. In 96 recorded cases
-# of 24 epochs, a least number of 6 suspected as many unchanged and more slowed cases than 8.
+# 5 % slower, is then at least three standard errors beyond what is suspected.
 SCREENING_IN_TURN = Budget(
     target_ratio=0.015,
     long_target_ratio=0.025,
@@ -98,18 +95,14 @@ SCREENING_IN_TURN = Budget(
 )
 
 _CERTAIN = 2.0  # standard errors of the first look; one unchanged case in twenty lies beyond
-_CLEAR_SPREADS = 3.0  # exceeded by one unchanged case in fifty among those that spread by over 1 %
-_CHANGED_SHARE = 0.1  # trade-off: five times the share that exceeds _CLEAR_SPREADS by chance
-# Standard deviation between processes. Simulated over recorded processes: beyond it, less than half
-# of the cases that take 10 % longer are found.
+_CLEAR_SPREADS = 3.0  # trade-off: few unchanged cases exceed it by chance
+_CHANGED_SHARE = 0.1  # trade-off: far above the share that exceeds _CLEAR_SPREADS by chance
+# standard deviation between processes; trade-off: beyond it, small changes are missed
 NOISY_SPREAD = 0.03
-FAR = log1p(0.5)  # measured: a machine busier than the baseline's moved ratios by up to 19 %
-# Simulated with 400 000 unchanged cases each for spreads of 4, 8 and 15 %: 1 false failure. Of
-# cases three times as slow 95 % or more were found.
-_NOISY_SPREADS = 4.0
+FAR = log1p(0.5)  # trade-off: beyond what a machine busier than the baseline's moves ratios by
+_NOISY_SPREADS = 4.0  # trade-off: few unchanged cases exceed it by chance
 # Simulated by experiments/gates/recordings.py: with three recordings at most 0.01 % of unchanged
-# cases fail, with one up to 18 %. A limit of 3, or of the case's own recordings alone, fails 0.4 to
-# 3 %.
+# cases fail, with one up to 18 %.
 _BETWEEN_RECORDINGS = 4.0
 ENOUGH_RECORDINGS = 3  # they show what disturbed one of them
 

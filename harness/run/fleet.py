@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 START_S = 300  # trade-off: importing torch takes seconds, but much longer on a machine that swaps
 # Simulated: fewer processes agree by chance too often. Where the interval over three is narrow, it
-# covers 51 to 83 % if processes spread by 2 to 1 %; see experiments/estimates.
+# covers 51 to 82 % if processes spread by 2 to 1 %; see experiments/estimates.
 ENOUGH_PROCESSES = 5
 TIMINGS = frozenset({Measurement.LATENCY, Measurement.COLD})
 """Measurements that differ from process to process."""
@@ -163,7 +163,7 @@ def serve(connection: Connection, log: str, cuda_device: str | None) -> None:
 def _answer_all(connection: Connection) -> None:
     import gc
 
-    gc.disable()  # a collection inside a sample would be timed; during imports they take 0.4 s
+    gc.disable()  # a collection inside a sample would be timed, and one during imports takes long
 
     import torch
 

@@ -126,7 +126,7 @@ def timed_calls_of(
     calls.append(TimedCall(ArmRole.CEILING, "torch copy_", _bind_torch_copy))
     if case.device == "cuda":  # the driver's copy may be slower than a kernel's
         calls.append(TimedCall(ArmRole.CEILING, "torch add", _bind_torch_add))
-    if case.device == "cpu":  # below 1 MB numpy is up to twice as fast: it dispatches less
+    if case.device == "cpu":  # numpy may be faster for small tensors: it dispatches less
         calls.append(TimedCall(ArmRole.CEILING, "numpy copyto", _bind_numpy_copy))
         size = prod(case.shape) * getattr(torch, case.dtype).itemsize
         if size >= _STREAMED_BYTES and case.layout == "contiguous" and can_stream():

@@ -5,9 +5,8 @@ machine. Both are fixed when JAX starts, so this module starts it: without async
 and with a pool as large as torch's at that time. With one thread, the calling thread computes.
 A JAX that was used earlier in the process keeps its settings.
 
-JAX reads torch's memory in place through NumPy arrays, which it accepts several times faster than
-DLPack capsules; torch reads JAX's memory through DLPack. Tensors that are not contiguous, or not
-aligned to 64 bytes, are copied within the timed call.
+JAX reads torch's memory in place through NumPy arrays; torch reads JAX's memory through DLPack.
+Tensors that are not contiguous, or not aligned to 64 bytes, are copied within the timed call.
 """
 
 from __future__ import annotations
