@@ -75,6 +75,8 @@ def measurements() -> Iterator[tuple[Samples, Samples]]:
             for latency in (record.latency, record.cold):
                 if latency is not None and latency.reference is not None:
                     for subject, reference in _processes(latency):
+                        if max(map(len, subject)) == 1:
+                            raise SystemExit(f"{path} has one value per epoch, and no calls")
                         yield subject * DOUBTFUL_FACTOR, reference * DOUBTFUL_FACTOR
 
 

@@ -144,6 +144,7 @@ class InScope:
 
     def __init__(self, function: Callable[..., Any], scope: Scope) -> None:
         self.function, self.scope = function, scope
+        self._ndims = scope.ndims(backward=False), scope.ndims(backward=True)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__doc__ = function.__doc__
 
@@ -151,7 +152,7 @@ class InScope:
         given = (x, *arguments, *named.values())
         tensors = [argument for argument in given if isinstance(argument, Tensor)]
         backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        ndims = self.scope.ndims(backward=backward)
+        ndims = self._ndims[backward]
         function = self.function
         if isinstance(function, ModuleFunction) and torch.is_inference_mode_enabled():
             function = function.in_evaluation
