@@ -68,6 +68,7 @@ _OTHER_OPERATORS = {
     *("mul", "native_layer_norm", "native_layer_norm_backward", "ne", "neg", "normal_", "pow"),
     *("rand", "randint", "randn", "roll", "rsub", "select", "slice", "sub", "uniform_"),
 }
+_TURNS = 10  # calls in which all operators are looked at
 _NAMED = 3  # changes that a message names; the others are only counted
 _MISSING = object()
 Target = TypeVar("Target")
@@ -274,7 +275,7 @@ class _Operators:
     def __init__(self) -> None:
         self._kernels: dict[str, str] = {}
         self._by_python: set[str] = set()
-        self._count = 0
+        self._count = self._turn = 0
 
     def add(self, names: Collection[str]) -> None:
         """Add the operators of these names, which have no namespace and no overload."""
@@ -284,16 +285,25 @@ class _Operators:
             if name in names and "out" not in overload and operator not in self._kernels:
                 self._kernels[operator] = torch_private.kernels_of(operator)
 
-    def changes(self, *, quick: bool = False) -> Iterator[Change]:
-        """Yield what was changed; with ``quick``, only where torch.library was used."""
-        if quick and len(torch_private.PYTHON_KERNELS) == self._count:
-            return
-        self._count = len(torch_private.PYTHON_KERNELS)
-        kernels = self._kernels.items()
-        changed = [name for name, before in kernels if torch_private.kernels_of(name) != before]
-        for name in changed or _of_aten() - self._by_python:
+    def changes(self, some: Iterable[str] | None) -> Iterator[Change]:
+        """Yield what was changed.
+
+        Args:
+            some: operators to look at where torch.library was not used; None for all.
+        """
+        if len(torch_private.PYTHON_KERNELS) != self._count:
+            some, self._count = None, len(torch_private.PYTHON_KERNELS)
+        names = self._kernels if some is None else some
+        changed = [own for own in names if torch_private.kernels_of(own) != self._kernels[own]]
+        for name in changed or (_of_aten() - self._by_python if some is None else ()):
             put_back = partial(torch_private.remove_kernels, self._by_python)
             yield f"replaces a kernel of {name}", put_back
+
+    def in_turn(self) -> list[str]:
+        """Return the operators of the reference, and a part of the others: another in each call."""
+        self._turn = (self._turn + 1) % _TURNS
+        others = [*self._kernels][self._turn :: _TURNS]
+        return [name for name in self._kernels if "layer_norm" in name] + others
 
 
 def _of_aten() -> set[str]:
@@ -345,10 +355,10 @@ class Trusted:
         with settings_restored():
             found = find(target)
         name = str(target)
-        if not self._by_import.get(name):
+        if name not in self._by_import:
+            self._by_import[name] = ""
             try:
-                self.check(kernels=name not in self._by_import)
-                self._by_import[name] = ""
+                self.check()
             except TamperingError as tampering:
                 self._by_import[name] = f"its import {tampering}"
         if self._by_import[name]:
@@ -365,15 +375,17 @@ class Trusted:
         Args:
             quick: check only what judges results and the state of the process; to check the rest
                 takes twenty times as long.
-            kernels: check the dispatcher, too, which takes a hundred times as long; otherwise, and
-                with ``quick``, only if torch.library was used.
+            kernels: check the dispatcher's kernels of all operators, which takes longer than all
+                else; otherwise of some in turn, and with ``quick`` of none. Where torch.library was
+                used, all are checked in any case.
 
         Raises:
             TamperingError: something was changed, and is restored.
         """
         parts = (self._judging,) if quick else (self._of_others, self._own, self._targets)
         changes = [change for part in parts for change in part.changes()]
-        changes += self._operators.changes(quick=quick or not kernels)
+        some = () if quick else None if kernels else self._operators.in_turn()
+        changes += self._operators.changes(some)
         state = process_state(WATCHED)
         for part in WATCHED:
             now, then = state[part.name], self._state[part.name]
