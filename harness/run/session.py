@@ -200,9 +200,8 @@ def _counts(
     planned = {row.case for row in session.planned if Measurement.INSTRUCTIONS in row.measurements}
     cases = [
         record.case
-        for record in records
-        if planned and record.case in planned
-        if record.status.is_measured and record.instructions is None
+        for record in (records if planned else ())  # to read them takes time
+        if record.case in planned and record.status.is_measured and record.instructions is None
     ]
     if cases and (why := unavailable()):
         on_note(f"instructions are not counted: {why}")
