@@ -138,6 +138,17 @@ def _reshaped(case: Case, leading: tuple[int, ...], normalized: tuple[int, ...])
     return replace(case, shape=(*leading, *normalized), normalized_dims=len(normalized))
 
 
+def _with_leading(at: int) -> Callable[[Case, int], Case]:
+    """Return a setter of the size of a leading axis; x gets two of them, or keeps more."""
+
+    def set_size(case: Case, size: int) -> Case:
+        sizes = [*case.leading_shape] if len(case.leading_shape) > 1 else [2, 2]
+        sizes[at] = size
+        return _reshaped(case, tuple(sizes), case.normalized_shape)
+
+    return set_size
+
+
 def _param_dtype(case: Case) -> str:
     return SAME if case.param_dtype == case.dtype else case.param_dtype
 
@@ -344,6 +355,16 @@ _ROWS: tuple[Axis, ...] = (
     Axis(
         name="elements", kind=int, follows_from=("rows", "hidden"),
         getter=lambda case: case.rows * case.hidden, title="the number of elements of x",
+    ),
+    Axis(
+        name="first_leading", kind=int, follows_from=("rows", "leading_axes"),
+        getter=lambda case: (*case.leading_shape, 1)[0], setter=_with_leading(0),
+        title="the size of the first axis",
+    ),
+    Axis(
+        name="last_leading", kind=int, follows_from=("rows", "leading_axes"),
+        getter=lambda case: (1, *case.leading_shape)[-1], setter=_with_leading(-1),
+        title="the size of the last axis that is not normalised",
     ),
     _fact("is_power_of_two", "hidden", "N is a power of two", "N is no power of two",
           lambda case: case.hidden.bit_count() == 1),

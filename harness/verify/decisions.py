@@ -57,8 +57,11 @@ _OF_DEVICE = re.compile("device")  # with numbers it may be a limit of the devic
 # what a comparison may be with: its value in a case; the axes that can be set are sizes and eps
 _FACTS: dict[str, Callable[[Case], float]] = {
     name: AXES[name].get
-    for name in ("hidden", "rows", "elements", "leading_axes", "normalized_axes", "eps")
-}
+    for name in (
+        "hidden", "rows", "elements", "leading_axes", "normalized_axes", "first_leading",
+        "last_leading", "eps",
+    )
+}  # fmt: skip
 # functions whose calls decide something, by name
 _CLAMPS = ("clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_", "hardtanh")
 _KINDS = {"min": "limit", "max": "limit", "get": "get", **dict.fromkeys(_CLAMPS, "clamp")}

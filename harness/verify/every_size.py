@@ -22,40 +22,45 @@ from implementations.contract import Implementation
 
 __all__ = ["sizes_that_look_wrong"]
 
-_LEAST, _MOST = 5, 300  # shorter rows are values of the axes, and have gradients of rounding errors
-_FEW_ROWS, _USUAL_N = 3, 24
+_LEAST = 5  # shorter rows are values of the axes, and have gradients of rounding errors
 _MOST_FOUND = 3  # along each axis
 _MOST_S = 0.5  # along each axis; a slow target gets fewer sizes
+# what varies, up to which shape of x, the number of normalized axes, and which axis it is
+_AXES = (
+    ("rows", (300, 24), 1, 0),
+    ("hidden", (3, 300), 1, 1),
+    ("leading_axes", (2, 40, 3, 8), 1, 1),  # the heads of attention
+    ("normalized_axes", (2, 2, 100, 5), 3, 2),  # the height of an image
+)
 
 
 def sizes_that_look_wrong(target: Implementation, case: Case) -> Iterator[tuple[Case, str]]:
-    """Yield cases of such a size, and "rows" or "hidden"; a target may be right there.
+    """Yield cases of such a size, and what varies in them; a target may be right there.
 
     Args:
         target: what is called.
         case: gives all but the shape; of a direction that the target has.
     """
     scope = scope_of(target)
-    for axis, shape in (("rows", (_MOST, _USUAL_N)), ("hidden", (_FEW_ROWS, _MOST))):
-        largest = scope.fit(replace(case, shape=shape, normalized_dims=1))
-        if largest is None or (axis == "hidden" and largest.shape != shape):
+    for name, shape, dims, at in _AXES:
+        largest = scope.fit(replace(case, shape=shape, normalized_dims=dims))
+        if largest is None or largest.shape != shape:
             continue
         began, found = perf_counter(), 0
         whole = make_inputs(largest)
-        for size in range(_LEAST, _MOST):
+        for size in range(_LEAST, shape[at]):
             if found == _MOST_FOUND or perf_counter() - began > _MOST_S:
                 break
-            inputs = _part(whole, axis, size)
+            inputs = whole.at([_part(tensor, at - len(shape), size) for tensor in whole.tensors])
             own = replace(largest, shape=tuple(inputs.x.shape))
             if _looks_wrong(target, own, inputs):
                 found += 1
-                yield own, axis
+                yield own, name
 
 
-def _part(whole: Inputs, axis: str, size: int) -> Inputs:
-    if axis == "rows":
-        return replace(whole, x=whole.x[:size], dy=None if whole.dy is None else whole.dy[:size])
-    return whole.at([tensor[..., :size].contiguous() for tensor in whole.tensors])
+def _part(tensor: Tensor, axis: int, size: int) -> Tensor:
+    """Return the first elements along an axis, counted from the last; parameters have fewer."""
+    return tensor.narrow(axis, 0, size).contiguous() if tensor.dim() >= -axis else tensor
 
 
 def _looks_wrong(target: Implementation, case: Case, inputs: Inputs) -> bool:

@@ -47,7 +47,8 @@ _CATCHES = "a constant in the target's source"
 _CATCHES_SIZES = "a size that only arithmetic tells from others"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
-_SIZES = {"hidden", "rows", "elements"}
+_LEADING = {"first_leading", "last_leading"}
+_SIZES = {"hidden", "rows", "elements"} | _LEADING
 _MOST_AXES = 5  # leading or normalized ones
 _VALUES_SHARE = 3  # kernels branch at sizes more often than at values
 _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
@@ -149,7 +150,7 @@ class Search:
                     axis, value = change
                     changes = [change, *changes]
                     # at twice the size that turned a decision, several elements are beyond
-                    is_size = axis in {"hidden", "rows"}
+                    is_size = axis in _SIZES - {"elements"}
                     beyond = changed(case, axis, 2 * value + 1) if is_size else None
                     for own in (case, *self._plain(case, axis), beyond):
                         if own is not None and self._is_affordable(own):
@@ -358,9 +359,9 @@ class Search:
         return [*sized, *self.on_other_paths([*cases, *sized])]
 
     @property
-    def shapes(self) -> list[tuple[int, int]]:
+    def shapes(self) -> list[tuple[int, ...]]:
         """The smallest shapes of x that may turn a decision now, or turned one."""
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, ...]] = []
         open_now = [change for decision in self.decisions.open for change in decision.turns()]
         for changes in (open_now, self.turning):
             sizes = {(axis, int(value)) for axis, value in changes if axis in _SIZES and value > 0}
@@ -440,9 +441,12 @@ def _elements_in_memory(case: Case) -> int:
     return max(elements, case.rows * int(number)) if family == "pitch" else elements
 
 
-def _shape_of(axis: str, size: int) -> tuple[int, int]:
+def _shape_of(axis: str, size: int) -> tuple[int, ...]:
     """Return a shape of x with a number of rows or elements, or with an N."""
-    many = {"rows": (size, 8), "elements": (-(-size // 128), 128)}
+    many = {
+        "rows": (size, 8), "elements": (-(-size // 128), 128),
+        "first_leading": (size, 2, 8), "last_leading": (2, size, 8),
+    }  # fmt: skip
     return many.get(axis, (2, size))
 
 
@@ -453,11 +457,12 @@ def _values(row: Row, axis: str, value: Any, narrow: int) -> Row:
         return {"hidden": hidden, "rows": -(-value // hidden), "leading_axes": 1}
     if axis == "hidden":
         return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
-    if axis == "rows":
+    if axis in _SIZES:
         hidden = min(row["hidden"], max(_USUAL_ELEMENTS // max(value, 1), narrow))
         # an x of no leading axis is one row
-        leading_axes = max(row["leading_axes"], 1)
-        return {axis: value, "hidden": hidden, "leading_axes": leading_axes}
+        leading_axes = max(row["leading_axes"], 1 if axis == "rows" else 2)
+        # a leading axis is changed last: it is one of several
+        return {"rows": 6, "hidden": hidden, "leading_axes": leading_axes, axis: value}
     return {axis: value}
 
 
@@ -466,6 +471,8 @@ def _of_integer(own: int) -> Iterator[Change]:
     for size in (own + 1, own, own - 1, 2 * own + 1):
         yield "hidden", size
         yield "rows", size
+    for size, axis in product((own + 1, 2 * own + 1), sorted(_LEADING)):
+        yield axis, size
     yield "hidden", own + _USUAL_SIZE  # of the same remainder as a size that other cases have
     yield "elements", own + 1
     yield "layout", f"offset_{own + 1}"
