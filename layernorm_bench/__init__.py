@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-    from harness.report.verdict import assert_layer_norm
+    from harness.report.assertion import assert_layer_norm
     from harness.store import read
     from harness.verify import verify, verify_case
     from implementations import (
@@ -53,7 +53,7 @@ __all__ = [
 
 _PACKAGES = ("harness", "implementations")
 _OF_HARNESS = {
-    "assert_layer_norm": "harness.report.verdict",
+    "assert_layer_norm": "harness.report.assertion",
     "read": "harness.store",
     "verify": "harness.verify",
     "verify_case": "harness.verify",

@@ -55,6 +55,13 @@ CHOOSE = f"""
 from harness.cli import main
 main(["choose", "{ROOT}/results/published/cpu_recentred.parquet"], standalone_mode=False)
 """
+VERIFY = """
+from click.testing import CliRunner
+from harness.cli import main
+target = ["--quick", "--dtype", "float32", "torch.nn.functional:rms_norm"]
+found = CliRunner().invoke(main, ["verify", *target])
+assert "it returns" in found.output, found.output  # a whole verdict came from the worker
+"""
 HELP = """
 from click.testing import CliRunner
 from harness.cli import main
@@ -75,6 +82,8 @@ OPTIONAL = {package.module for package in PACKAGES} - {"numpy"}  # torch itself 
         ("from harness.run import Fleet, Session, plan, merged", {"torch"}),
         ("import harness.regression.ab", {"torch"}),
         (CHOOSE, {"torch"}),
+        # the parent of a verification
+        (VERIFY, {"torch", "implementations"}),
         (HELP, {"torch", "numpy", "pandas", "pyarrow", "matplotlib", "pydantic", "rich"}),
     ],
 )
@@ -83,7 +92,7 @@ def test_no_program_imports_what_it_does_not_need(program: str, unwanted: set[st
     assert unwanted.isdisjoint(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("name", ["harness.cases", "harness.report"])
+@pytest.mark.parametrize("name", ["harness.cases", "harness.report", "harness.verify"])
 def test_every_name_of_a_door_that_imports_late_is_there(name: str) -> None:
     door = import_module(name)
     assert len(door.__all__) > 20

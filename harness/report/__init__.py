@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from harness.records.lazy import names_in
 
 if TYPE_CHECKING:
+    from harness.report.assertion import assert_layer_norm
     from harness.report.changes import (
         MOST_ROWS,
         comparison_as_plain,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from harness.report.pytest_benchmark import extra_info_of, import_benchmarks, machine_info_of
     from harness.report.run import document_of_run, run_as_plain, statuses_text
     from harness.report.verdict import (
-        assert_layer_norm,
         document_of_explanation,
         document_of_self_test,
         document_of_verdict,

@@ -29,19 +29,14 @@ from harness.report.document import (
     terminal_lines,
 )
 from harness.store import to_plain
-from harness.verify.raises import case_in_words, cause
-from harness.verify.result import Outcome, Verdict, VerifyOptions
+from harness.verify.result import Example, Explanation, Grade, Outcome, Verdict
 from harness.verify.scope import AFFINE_WORDS, Scope
-from harness.verify.verification import Target, by_keyword, verify_target
+from harness.verify.words import case_in_words, cause
 
 if TYPE_CHECKING:
-    from harness.verify.case_results import Grade
-    from harness.verify.example import Example
-    from harness.verify.explain import Explanation
     from harness.verify.self_test import SelfTest
 
 __all__ = [
-    "assert_layer_norm",
     "document_of_explanation",
     "document_of_self_test",
     "document_of_verdict",
@@ -63,24 +58,6 @@ _OF_AXES = re.compile(r"(several|\d or more) normalized axes")
 
 Row = tuple[str, str]
 """A name, empty if it is that of the row before, and a fact."""
-
-
-@by_keyword(VerifyOptions)
-def assert_layer_norm(target: Target, options: VerifyOptions) -> None:
-    """Raise unless ``target`` is a LayerNorm, naming the mistake; for test suites.
-
-    Args:
-        target: as :func:`harness.verify.verification.verify` takes it.
-        options: keyword arguments, as :func:`harness.verify.verification.verify` takes them.
-
-    Raises:
-        AssertionError: it is wrong, inaccurate or could not be verified; the message holds the
-            verdict.
-    """
-    verdict = verify_target(target, options)
-    if not verdict.is_accepted(strict=options.strict):
-        lines = terminal_lines(document_of_verdict(verdict))
-        raise AssertionError("\n".join(line for line, _ in lines))
 
 
 def verdict_as_json(target: str, verdict: Verdict) -> dict[str, object]:

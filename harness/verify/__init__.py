@@ -1,16 +1,33 @@
-"""Verify whether a target is a LayerNorm, how accurate it is, and which mistake it makes."""
+"""Verify whether a target is a LayerNorm, how accurate it is, and which mistake it makes.
+
+A module is imported when one of its names is used: the parent of a verification imports no torch.
+"""
 
 from __future__ import annotations
 
-from harness.verify.case_results import Count, Grade
-from harness.verify.cases import PlannedCase, planned_cases
-from harness.verify.example import Example
-from harness.verify.explain import Explanation, Step, explain
-from harness.verify.result import DTYPES, Outcome, Verdict, VerifyOptions
-from harness.verify.scope import Scope
-from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
-from harness.verify.verification import verify, verify_case, verify_target
-from harness.verify.workers import INTERRUPTED, verdicts_of, verify_in_worker
+from typing import TYPE_CHECKING
+
+from harness.records.lazy import names_in
+
+if TYPE_CHECKING:
+    from harness.verify.cases import planned_cases
+    from harness.verify.explanation import explain
+    from harness.verify.result import (
+        DTYPES,
+        Count,
+        Example,
+        Explanation,
+        Grade,
+        Outcome,
+        PlannedCase,
+        Step,
+        Verdict,
+        VerifyOptions,
+    )
+    from harness.verify.scope import Scope
+    from harness.verify.self_test import MutantResult, SelfTest, is_found, run_self_test
+    from harness.verify.verification import verify, verify_case, verify_target
+    from harness.verify.workers import INTERRUPTED, verdicts_of, verify_in_worker
 
 __all__ = [
     "DTYPES",
@@ -37,3 +54,5 @@ __all__ = [
     "verify_in_worker",
     "verify_target",
 ]
+
+__getattr__ = names_in(__name__, __file__)

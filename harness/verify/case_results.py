@@ -27,45 +27,19 @@ from harness.records.finding import Finding, RemarkKind, Severity, limit, remark
 from harness.records.text import count, grouped, listed
 from harness.run import Judged, exact_of
 from harness.run.attempt import attempt
-from harness.verify.cases import PlannedCase, first_case
+from harness.verify.cases import first_case
+from harness.verify.in_scope import fitted
 from harness.verify.raises import raises_in
-from harness.verify.scope import fitted
+from harness.verify.result import Count, Grade, PlannedCase
 from implementations.contract import Algorithm, Implementation, Reduction
 
-__all__ = ["GRADED_SHAPE", "NOT_WRONG", "CaseResults", "Count", "Grade", "grade"]
+__all__ = ["GRADED_SHAPE", "NOT_WRONG", "CaseResults", "grade"]
 
 _TELLING = 1.5  # times the error of two passes
 _MOST_FAILURES = 200  # enough to see a pattern, in a verdict of readable size
 NOT_WRONG = {Status.OK, Status.OUT_OF_GUARANTEE, Status.INACCURATE}
 _REFUSED = {Status.ERROR, Status.UNSUPPORTED, Status.OUT_OF_MEMORY}
 _WRONG = {*Status} - NOT_WRONG - _REFUSED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
-    """How the cases of one dtype ended."""
-
-    dtype: str
-    ok: int = 0
-    """Within the bound."""
-    out_of_guarantee: int = 0
-    """The algorithm has no finite bound."""
-    inaccurate: int = 0
-    """Outside the bound, but explained by a looser one."""
-    failed: int = 0
-    """Wrong, or crashed."""
-    declined: int = 0
-    """The target raised."""
-
-    @property
-    def answered(self) -> int:
-        """Cases that gave a result, or crashed."""
-        return self.ok + self.out_of_guarantee + self.inaccurate + self.failed
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether more cases gave a result than raised."""
-        return self.answered > self.declined
 
 
 @dataclass(slots=True)
@@ -185,7 +159,9 @@ def _inaccuracy(
     else:
         how, better = f"mean and variance are in {narrow}: {output} is", f"{wide} keeps"
     text = f"{how} {off}" + (f", where {better} {kept_ulp:.2g}" if is_telling else "")
-    return Finding(kind, Severity.INACCURATE, text, (case.dtype,), PlannedCase(case, catches[case]))
+    evidence = PlannedCase(case, catches[case])
+    # the value: the parent of a worker would import torch for the enumeration
+    return Finding(kind.value, Severity.INACCURATE, text, (case.dtype,), evidence)
 
 
 def _two_pass_ulp(case: Case, output: str) -> float:
@@ -238,17 +214,6 @@ _STRUCTURED = (
 )  # fmt: skip
 GRADED_SHAPE = (16, 1000)
 _LOST = 1e-2  # of the norm of a row: fewer than two digits are of no use
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """How accurate a function is on ill-conditioned input, in one dtype."""
-
-    dtype: str
-    meets: str | None
-    """The strictest algorithm and reduction whose bound it meets; None if it meets none."""
-    condition_limit: float | None
-    """The largest condition at which it keeps two digits; None if it keeps them at all tried."""
 
 
 def grade(implementation: Implementation, dtype: str, device: str) -> Grade:

@@ -31,15 +31,14 @@ from harness.cases.axes import (
 from harness.cases.covering_array import covering_array
 from harness.cases.inputs import DISTRIBUTIONS, REPORTED
 from harness.records import Affine, Autograd, Case, Direction
-from harness.verify.scope import Scope, first_case, scope_of
+from harness.verify.in_scope import first_case, scope_of
+from harness.verify.result import QUICKEST, PlannedCase
+from harness.verify.scope import Scope
 from implementations.contract import Implementation
 
 __all__ = [
-    "DEFAULT",
     "FULL",
-    "QUICKEST",
     "CaseGroup",
-    "PlannedCase",
     "array_within",
     "axes_within",
     "case_from",
@@ -50,21 +49,11 @@ __all__ = [
     "planned_cases",
 ]
 
-QUICKEST, DEFAULT = 2, 3
-"""Strengths: the conditions of which every combination is tried."""
 _COMBINATION = "a combination of conditions"
 # by strength: array rows per combination. With one row per pair, other values of the row may hide a
 # mistake
 _TIMES = {2: 2}
 _ROWS_PER_TURN = 8  # the array finds most, so it has most cases in each turn
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCase:
-    """A case, and what it is there to catch."""
-
-    case: Case
-    catches: str
 
 
 def planned_cases(

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from harness.verify.scope import InScope, adapter_of
+from harness.verify.in_scope import InScope, adapter_of
 from implementations.contract import Implementation
 
 __all__ = ["TargetCode", "code_of", "nested"]

@@ -29,7 +29,7 @@ from harness.records.text import grouped
 from harness.run import Judged, exact_of, process_state_restored
 from harness.run.attempt import attempt
 from harness.verify.cases import first_case
-from harness.verify.scope import scope_of
+from harness.verify.in_scope import scope_of
 from harness.verify.trigger import Further, conditions_of_failures
 from implementations.contract import Algorithm, Implementation, Reduction
 from implementations.native import native

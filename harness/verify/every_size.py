@@ -17,7 +17,7 @@ from harness.cases.inputs import Inputs, make_inputs
 from harness.numerics.outputs import named_outputs
 from harness.records import Case
 from harness.run.call import ContractViolationError, ImplementationError, run_once
-from harness.verify.scope import scope_of
+from harness.verify.in_scope import scope_of
 from implementations.contract import Implementation
 
 __all__ = ["sizes_that_look_wrong"]

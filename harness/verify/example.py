@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
 
@@ -29,10 +28,12 @@ from harness.numerics import OUTPUTS, Compared, Reference, compared, error_bound
 from harness.records import Case, Status
 from harness.run import Judged
 from harness.run.attempt import attempt
-from harness.verify.trigger import SETTINGS, Further, Search, settings_in_words
+from harness.verify.result import Example
+from harness.verify.trigger import Further, Search
+from harness.verify.words import SETTINGS, settings_in_words
 from implementations.contract import Implementation
 
-__all__ = ["Example", "command_of", "example_of", "worst_of"]
+__all__ = ["command_of", "example_of", "worst_of"]
 
 _MOST_CALLS = 100  # of the target, in search of smaller sizes
 _MOST_ELEMENTS = 1 << 20  # of all x in these calls, and in those with other values
@@ -44,39 +45,6 @@ _SHRUNK: tuple[tuple[str, tuple[int, ...]], ...] = (
 )  # fmt: skip
 _CLEAR_RATIO = 3.0  # times the bound
 _OF_DATA = {"x": "distribution", "weight": "parameters", "bias": "parameters", "dy": "grad_output"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One call of a target whose result is wrong or inaccurate, as plain values."""
-
-    case: Case
-    """The nearest case; what is not at its simplest value is needed for the mistake."""
-    output: str
-    """The output that is wrong: "y", "dx", "dweight" or "dbias"."""
-    shape: tuple[int, ...]
-    """Of x."""
-    x: tuple[float, ...] = ()
-    """All elements, in row-major order; empty if they are many."""
-    weight: tuple[float, ...] | None = None
-    """None if it is not given; empty if all are one."""
-    bias: tuple[float, ...] | None = None
-    """None if it is not given; empty if all are zero."""
-    dy: tuple[float, ...] | None = None
-    """None without a backward."""
-    eps: float = 1e-5
-    computed: tuple[float, ...] = ()
-    """Of that output, or of its worst element if it is large; empty without a result."""
-    exact: tuple[float, ...] = ()
-    """The right values of the same elements."""
-    error_ulp: float = 0.0
-    """The largest error of the output, in ulp at the scale of its row or column."""
-    allowed_ulp: float | None = None
-    """The error bound in the same unit; None where there is none."""
-    conditions: tuple[str, ...] = ()
-    """What else must hold, in words."""
-    commands: str = ""
-    """A line of the command line that repeats the case."""
 
 
 def example_of(

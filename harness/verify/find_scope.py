@@ -24,6 +24,7 @@ from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, remark
 from harness.records.text import listed
 from harness.run import ImplementationError, Judged
+from harness.verify.in_scope import adapter_of, first_case
 from harness.verify.raises import (
     A_GRADIENT,
     EXPANDED,
@@ -32,19 +33,12 @@ from harness.verify.raises import (
     SLICE,
     TRANSPOSED,
     WITHOUT,
-    cause,
     laid_out,
     layout_of_dy,
     raises,
 )
-from harness.verify.scope import (
-    AFFINE_WORDS,
-    EMPTY_ROWS,
-    NO_ROWS,
-    Scope,
-    adapter_of,
-    first_case,
-)
+from harness.verify.scope import AFFINE_WORDS, EMPTY_ROWS, NO_ROWS, Scope
+from harness.verify.words import cause
 from implementations.contract import Implementation, UnsupportedError, scale_and_shift
 from implementations.targets.attempt import first_success
 from implementations.targets.from_function import NamedFunction

@@ -14,10 +14,10 @@ from harness.cases.inputs import LAYOUT_OF
 from harness.cases.layouts import OF_DY_TOO
 from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
-from harness.records.text import count, grouped, shape_text
+from harness.records.text import count, grouped
 from harness.run import Judged
 from harness.verify.cases import given_in
-from harness.verify.trigger import settings_in_words
+from harness.verify.words import case_in_words, cause
 
 __all__ = [
     "A_GRADIENT",
@@ -27,8 +27,6 @@ __all__ = [
     "SLICE",
     "TRANSPOSED",
     "WITHOUT",
-    "case_in_words",
-    "cause",
     "laid_out",
     "layout_of_dy",
     "merged",
@@ -62,7 +60,6 @@ WITHOUT = {  # the combinations that lack an argument
     "neither weight nor bias is given": {Affine.NONE},
 }
 A_GRADIENT = "a gradient is computed"
-_LONGEST = 44  # characters of a message; its first words tell what is the matter
 _MOST = 2 / 3  # of the cases that meet a condition
 _FEWEST = 3  # cases; fewer may have raised for another reason
 
@@ -124,18 +121,6 @@ def _layout_words(name: str, layout: str) -> Iterator[str]:
         yield laid_out(name, NOT_CONTIGUOUS)
 
 
-def cause(reason: str) -> str:
-    """Return the first words of what was raised, as "AssertionError" or "TypeError: expected x"."""
-    words = reason.strip().removesuffix(":")
-    if len(words) <= _LONGEST:
-        return words
-    kind, separator, message = words.partition(": ")
-    if not separator or " " in kind:  # it was declined in words
-        kind, separator, message = "", "", words
-    cut = message[: _LONGEST - len(kind)].rpartition(" ")[0]
-    return f"{kind}{separator}{cut.rstrip(':,;')}..." if cut else kind
-
-
 def raises(axis: str, text: str, reason: str, cases: int, dtypes: tuple[str, ...] = ()) -> Finding:
     """Return the finding that calls raise; ``text`` follows "it raises where "."""
     return Finding(axis, Severity.RAISES, text, dtypes, evidence=(reason, cases))
@@ -190,13 +175,6 @@ def _most_certain(
         if hit and not is_as_often and (share, len(hit)) > best:
             best, found = (share, len(hit)), (axis, text)
     return found
-
-
-def case_in_words(case: Case) -> str:
-    """Return a case in words: "an x of 2x33, with gradients (the layout of x is transposed)"."""
-    direction = "" if case.direction is Direction.FORWARD else ", with gradients"
-    settings = f" ({', '.join(words)})" if (words := settings_in_words(case)) else ""
-    return f"an x of {shape_text(case.shape)}{direction}{settings}"
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:

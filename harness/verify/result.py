@@ -1,21 +1,40 @@
-"""What to verify of a target, and the verdict, as plain values."""
+"""What to verify of a target, and what was found, as plain values.
+
+A worker process sends them to its parent, which imports no torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from harness.cases.axes import DTYPES, python_line, unusual
-from harness.records import Direction
+from harness.records import Case, Direction, Status
 from harness.records.finding import OF_NATIVE, Finding, Severity
-from harness.verify.case_results import Count, Grade
-from harness.verify.cases import DEFAULT, QUICKEST
-from harness.verify.example import Example
 from harness.verify.scope import Scope
-from implementations import CallOptions
 
-__all__ = ["DTYPES", "Outcome", "Verdict", "VerifyOptions"]
+if TYPE_CHECKING:
+    from implementations import CallOptions
+
+__all__ = [
+    "DEFAULT",
+    "DTYPES",
+    "QUICKEST",
+    "Count",
+    "Example",
+    "Explanation",
+    "Grade",
+    "Outcome",
+    "PlannedCase",
+    "Step",
+    "Verdict",
+    "VerifyOptions",
+]
+
+QUICKEST, DEFAULT = 2, 3
+"""Strengths: the conditions of which every combination is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +78,93 @@ class VerifyOptions:
     @property
     def call(self) -> CallOptions:
         """How the target is to be called."""
+        from implementations import CallOptions
+
         return CallOptions(
             eps=self.eps,
             normalized_dims=self.normalized_dims,
             channels_first=self.channels_first,
             init=self.init,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCase:
+    """A case, and what it is there to catch."""
+
+    case: Case
+    catches: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How the cases of one dtype ended."""
+
+    dtype: str
+    ok: int = 0
+    """Within the bound."""
+    out_of_guarantee: int = 0
+    """The algorithm has no finite bound."""
+    inaccurate: int = 0
+    """Outside the bound, but explained by a looser one."""
+    failed: int = 0
+    """Wrong, or crashed."""
+    declined: int = 0
+    """The target raised."""
+
+    @property
+    def answered(self) -> int:
+        """Cases that gave a result, or crashed."""
+        return self.ok + self.out_of_guarantee + self.inaccurate + self.failed
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether more cases gave a result than raised."""
+        return self.answered > self.declined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One call of a target whose result is wrong or inaccurate, as plain values."""
+
+    case: Case
+    """The nearest case; what is not at its simplest value is needed for the mistake."""
+    output: str
+    """The output that is wrong: "y", "dx", "dweight" or "dbias"."""
+    shape: tuple[int, ...]
+    """Of x."""
+    x: tuple[float, ...] = ()
+    """All elements, in row-major order; empty if they are many."""
+    weight: tuple[float, ...] | None = None
+    """None if it is not given; empty if all are one."""
+    bias: tuple[float, ...] | None = None
+    """None if it is not given; empty if all are zero."""
+    dy: tuple[float, ...] | None = None
+    """None without a backward."""
+    eps: float = 1e-5
+    computed: tuple[float, ...] = ()
+    """Of that output, or of its worst element if it is large; empty without a result."""
+    exact: tuple[float, ...] = ()
+    """The right values of the same elements."""
+    error_ulp: float = 0.0
+    """The largest error of the output, in ulp at the scale of its row or column."""
+    allowed_ulp: float | None = None
+    """The error bound in the same unit; None where there is none."""
+    conditions: tuple[str, ...] = ()
+    """What else must hold, in words."""
+    commands: str = ""
+    """A line of the command line that repeats the case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """How accurate a function is on ill-conditioned input, in one dtype."""
+
+    dtype: str
+    meets: str | None
+    """The strictest algorithm and reduction whose bound it meets; None if it meets none."""
+    condition_limit: float | None
+    """The largest condition at which it keeps two digits; None if it keeps them at all tried."""
 
 
 class Outcome(StrEnum):
@@ -217,3 +317,37 @@ class Verdict:
             return None
         case = min((finding.evidence.case for finding in self.failures), key=unusual)
         return python_line(case, self.handle, self.options)
+
+
+# --- explanations ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One quantity of one row."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Shape of the quantity for all of x."""
+    exact: tuple[float, ...]
+    """The first elements of the row."""
+    computed: tuple[float, ...] | None
+    """None if y implies no value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One row of one case, step by step."""
+
+    case: Case
+    status: Status
+    reason: str
+    row: int
+    """The requested row, or the one with the largest error."""
+    worst_element: int
+    """Index of the element of the row with the largest error."""
+    worst_ulp: float
+    """Its error, in ulp at the scale of the row."""
+    steps: tuple[Step, ...]
+    first_wrong: str = ""
+    """The first step that is wrong, as far as y tells steps apart; empty if y is right."""

@@ -22,11 +22,12 @@ from harness.records import Affine, Case, Direction
 from harness.records.finding import Finding, RemarkKind, limit, remark
 from harness.records.text import listed
 from harness.run import guarded, run_once, threads
-from harness.verify.cases import QUICKEST, PlannedCase, array_within, case_from
+from harness.verify.cases import array_within, case_from
 from harness.verify.code import TargetCode
 from harness.verify.decisions import LEAST_HIDDEN, Change, Decision, Decisions
 from harness.verify.every_size import sizes_that_look_wrong
-from harness.verify.scope import first_case, scope_of
+from harness.verify.in_scope import first_case, scope_of
+from harness.verify.result import QUICKEST, PlannedCase
 from implementations.contract import Implementation
 
 __all__ = ["Effort", "Search", "effort_of"]

@@ -22,9 +22,7 @@ import torch
 
 from harness.cases import AXES, Condition, Relation
 from harness.cases.axes import (
-    BACKWARD_CALLS,
     FORWARD_CALLS,
-    array_axes,
     changed,
     is_possible,
     value_of,
@@ -34,24 +32,14 @@ from harness.numerics import OUTPUTS
 from harness.records import Affine, Case, Status
 from harness.records.text import listed
 from harness.run import Judged
+from harness.verify.words import SIMPLEST, settings_in_words
 
-__all__ = [
-    "SETTINGS",
-    "Further",
-    "Search",
-    "Trigger",
-    "conditions_of_failures",
-    "fact_of",
-    "settings_in_words",
-]
+__all__ = ["Further", "Search", "Trigger", "conditions_of_failures", "fact_of"]
 
 Conjunction = tuple[Condition, ...]
 Further = Callable[[Case], Judged | None]
 """Tries a further case; None where that is outside the scope of the target, or too slow."""
 
-_SIMPLEST = {name: (axis.simple or axis.values[0],) for name, axis in array_axes().items()} | {
-    "call": (FORWARD_CALLS[0], BACKWARD_CALLS[0])
-}
 _SIZES = ("rows", "hidden")
 # kernels seldom choose a path by the values of their arguments, and values may hide a mistake
 _DATA = ("distribution", "eps", "parameters", "grad_output")
@@ -59,11 +47,6 @@ _DATA = ("distribution", "eps", "parameters", "grad_output")
 _ORDER = (
     *("layout", "threads", "param_dtype", "affine", "normalized_axes", "leading_axes", "call"),
     *(*_SIZES, *reversed(_DATA)),
-)
-# all but the sizes, in the order in which they are said
-SETTINGS = (
-    *("layout", "call", "threads", "param_dtype", "affine", "normalized_axes", "parameters"),
-    *("distribution", "grad_output", "eps"),
 )
 _FACTS_OF_X = ("is_finite", "offset_ratio", "least_variance_ratio", "largest")
 _NUMBERS = {axis.name for axis in AXES.values() if axis.kind in {int, float}}
@@ -116,15 +99,6 @@ class Trigger:
         data = [axis for axis in _DATA if axis not in known]
         unusual = listed(settings_in_words(self.simple, data))
         return f"{what} {where}{f', if {unusual}, for example' if unusual else ''}"
-
-
-def settings_in_words(case: Case, axes: Sequence[str] = SETTINGS) -> tuple[str, ...]:
-    """Return the values of ``case`` on axes where it has not the simplest value, in words."""
-    return tuple(
-        Condition(axis=axis, relation=Relation.IS, value=value).text
-        for axis in axes
-        if (value := value_of(case, axis)) not in _SIMPLEST[axis]
-    )
 
 
 def conditions_of_failures(
@@ -271,7 +245,7 @@ class Search:
             return None
         for axis in (*_ORDER, *_ORDER):  # a later axis may exclude the simplest value of another
             is_data = axis == "distribution"
-            values, least_ratio = (_OFFSETS, _PLAIN_RATIO) if is_data else (_SIMPLEST[axis], 1.0)
+            values, least_ratio = (_OFFSETS, _PLAIN_RATIO) if is_data else (SIMPLEST[axis], 1.0)
             cases = [changed(case, axis, value) for value in values]
             failed = (simpler for simpler in cases if simpler is not None and self.fails(simpler))
             case = next((one for one in failed if (self.ratios[one] or 0) >= least_ratio), case)

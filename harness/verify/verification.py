@@ -31,14 +31,8 @@ from harness.run import (
     threads,
 )
 from harness.run.attempt import attempt, exact_of
-from harness.verify.case_results import (
-    GRADED_SHAPE,
-    NOT_WRONG,
-    CaseResults,
-    Grade,
-    grade,
-)
-from harness.verify.cases import QUICKEST, PlannedCase, coverage_of, first_case, planned_cases
+from harness.verify.case_results import GRADED_SHAPE, NOT_WRONG, CaseResults, grade
+from harness.verify.cases import coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import CHECKS, contract_findings
 from harness.verify.checks.huge import COLUMNS, ROWS, huge_findings, many_rows_findings
@@ -46,11 +40,11 @@ from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_share
 from harness.verify.code import code_of
 from harness.verify.decisions import Change, Decisions
 from harness.verify.diagnosis import causes_of
-from harness.verify.example import Example, command_of, example_of, worst_of
+from harness.verify.example import command_of, example_of, worst_of
 from harness.verify.find_scope import find_scope
+from harness.verify.in_scope import adapter_of, fitted, scope_of, within_scope
 from harness.verify.raises import merged
-from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.scope import adapter_of, fitted, scope_of, within_scope
+from harness.verify.result import QUICKEST, Example, Grade, PlannedCase, Verdict, VerifyOptions
 from harness.verify.search import Search, effort_of
 from implementations import CallOptions
 from implementations.contract import Implementation, UnsupportedError
@@ -515,7 +509,7 @@ def verify_target(
     known = Verdict(
         target=implementation.name,
         handle=repr(target) if isinstance(target, str) else implementation.name,
-        bound=implementation.algorithm,
+        bound=implementation.algorithm.value,  # plain: the enumeration would import torch
         options=options.call.as_argument(),
         strength=options.conditions,
     )

@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import implementations
-from harness.cases.inputs import UnrepresentableError
 from harness.records import Case, Status
 from harness.records.finding import Finding, Severity
 from harness.records.refusal import Refusal
 from harness.run import EndedError, Fleet, HarnessError, why_unresolved
-from harness.verify.case_results import Count
-from harness.verify.cases import PlannedCase
-from harness.verify.explain import Explanation, explain
-from harness.verify.result import Verdict, VerifyOptions
-from harness.verify.verification import verify_target
+from harness.verify.result import Count, Explanation, PlannedCase, Verdict, VerifyOptions
 
 if TYPE_CHECKING:
     from harness.run import CaseRunner
@@ -43,7 +38,8 @@ Init = tuple[tuple[str, object], ...]
 
 
 def why_unverifiable(runner: CaseRunner, target: tuple[str, Init]) -> str | None:
-    """As why_unresolved: this module imports what judges, so that it is known before targets."""
+    """As why_unresolved, once what judges is imported, so that it is known before targets."""
+    import_module("harness.verify.verification")
     return why_unresolved(runner, target)
 
 
@@ -56,6 +52,8 @@ def verify_in_worker(
         runner: of this worker.
         request: the target, what to verify, and the cases that ended an earlier process, and how.
     """
+    from harness.verify.verification import verify_target
+
     target, options, crashed = request
     last_s = monotonic()
 
@@ -77,6 +75,10 @@ def verify_in_worker(
 
 def explain_in_worker(runner: CaseRunner, request: tuple[Case, int | None]) -> Explanation | str:
     """Return an explanation of one row of a case, None for the worst; or why there is none."""
+    import implementations
+    from harness.cases.inputs import UnrepresentableError
+    from harness.verify.explanation import explain
+
     case, row = request
     try:
         return explain(implementations.find(case.implementation), case, row)

@@ -20,8 +20,8 @@ from harness.records import Affine, Case, Direction, Status
 from harness.run import Judged, process_state
 from harness.run.attempt import attempt
 from harness.verify import planned_cases
-from harness.verify.cases import QUICKEST
 from harness.verify.diagnosis import mistakes_of
+from harness.verify.result import QUICKEST
 from harness.verify.trigger import conditions_of_failures, fact_of
 from implementations import Implementation, native, two_pass
 

@@ -20,7 +20,7 @@ from harness.verify import Outcome
 from harness.verify.checks import constructors, contract_checks, modules
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.find_scope import find_scope
-from harness.verify.scope import first_case, within_scope
+from harness.verify.in_scope import first_case, within_scope
 from implementations import CallOptions, LayerNorm, adopt
 
 WRONG = {

@@ -16,7 +16,7 @@ from torch import Tensor
 import implementations
 from harness.records import Case, Direction, Finding, RemarkKind, Severity, Status, remark
 from harness.records.finding import OF_NATIVE
-from harness.report.verdict import assert_layer_norm
+from harness.report.assertion import assert_layer_norm
 from harness.verify import (
     Count,
     Outcome,

@@ -18,7 +18,7 @@ from harness.records.text import listed
 from harness.run import ImplementationError
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import SMALL, TWO_AXES, RaisedInFormError, check
-from harness.verify.scope import InScope, scope_of
+from harness.verify.in_scope import InScope, scope_of
 
 __all__ = [
     "accepts_arguments_like_torch",

@@ -30,7 +30,7 @@ from harness.numerics import (
 )
 from harness.records import Case, Direction
 from harness.run import ContractViolationError, checked, grad_mode, guarded, refuses, run_once
-from harness.verify.scope import fitted, scope_of
+from harness.verify.in_scope import fitted, scope_of
 from implementations.contract import Implementation, LayerNormFunction
 
 __all__ = [

@@ -38,7 +38,7 @@ from harness.verify.checks.made import (
     y_of,
 )
 from harness.verify.checks.surroundings import changed_beside_another_caller
-from harness.verify.scope import scope_of
+from harness.verify.in_scope import scope_of
 from implementations.targets.module_parameters import call_once, own_eps, unregistered
 from implementations.targets.signatures import is_eps
 

@@ -16,8 +16,9 @@ from harness.records import Affine, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
-from harness.verify.raises import case_in_words, cause, raises
-from harness.verify.scope import scope_of
+from harness.verify.in_scope import scope_of
+from harness.verify.raises import raises
+from harness.verify.words import case_in_words, cause
 from implementations.contract import Implementation
 
 __all__ = [

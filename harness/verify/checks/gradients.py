@@ -36,8 +36,8 @@ from harness.verify.checks.contract_checks import (
     check,
 )
 from harness.verify.code import code_of
-from harness.verify.raises import cause
-from harness.verify.scope import scope_of
+from harness.verify.in_scope import scope_of
+from harness.verify.words import cause
 
 __all__ = [
     "EXACT",

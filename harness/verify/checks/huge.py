@@ -16,7 +16,7 @@ from harness.records.finding import Finding, Severity, limit
 from harness.records.text import bytes_text
 from harness.run import ContractViolationError, ImplementationError, checked
 from harness.verify.checks.calls import Call, gradients_of
-from harness.verify.scope import fitted
+from harness.verify.in_scope import fitted
 from implementations.contract import Implementation
 
 __all__ = ["COLUMNS", "ROWS", "huge_findings", "many_rows_findings"]

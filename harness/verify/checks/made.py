@@ -18,7 +18,7 @@ from harness.records import Affine, Status
 from harness.run.call import ContractViolationError, ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call, has_bits_of
 from harness.verify.checks.contract_checks import NotConcernedError
-from harness.verify.scope import adapter_of, scope_of
+from harness.verify.in_scope import adapter_of, scope_of
 from implementations.contract import UnsupportedError
 from implementations.targets.attempt import Raised
 from implementations.targets.from_module import ModuleFunction

@@ -44,7 +44,7 @@ from harness.verify.checks.contract_checks import (
     check,
 )
 from harness.verify.code import code_of
-from harness.verify.scope import scope_of
+from harness.verify.in_scope import scope_of
 from implementations.torch_private import spin
 
 __all__ = [

@@ -8,53 +8,22 @@ good part of the error of the row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from harness.numerics import ExactRows, measure_errors, spacing, wide_parameter, wide_rows
-from harness.records import Case, Status
+from harness.records import Case
 from harness.run import exact_of
 from harness.run.attempt import attempt
+from harness.verify.result import Explanation, Step
 from implementations.contract import Implementation
 
-__all__ = ["Explanation", "Step", "explain"]
+__all__ = ["explain"]
 
 _SHOWN = 8  # elements of a row that fit on a line
 _GOOD_PART = 0.1  # of the largest error of a row; less is rounding
 _NO_STATISTIC = "normalised or y"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One quantity of one row."""
-
-    name: str
-    shape: tuple[int, ...]
-    """Shape of the quantity for all of x."""
-    exact: tuple[float, ...]
-    """The first elements of the row."""
-    computed: tuple[float, ...] | None
-    """None if y implies no value."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """One row of one case, step by step."""
-
-    case: Case
-    status: Status
-    reason: str
-    row: int
-    """The requested row, or the one with the largest error."""
-    worst_element: int
-    """Index of the element of the row with the largest error."""
-    worst_ulp: float
-    """Its error, in ulp at the scale of the row."""
-    steps: tuple[Step, ...]
-    first_wrong: str = ""
-    """The first step that is wrong, as far as y tells steps apart; empty if y is right."""
 
 
 def explain(implementation: Implementation, case: Case, row: int | None = None) -> Explanation:
