@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,7 @@ def verify(
     if self_test:
         _run_self_test(as_json)
         return
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a waiting thread of a worker takes no CPU
     announce(f"verifying {', '.join(targets)} in {', '.join(options['dtypes'])}")
     from harness.records import Direction
     from harness.report import document_of_verdict, json_text, show, verdict_as_json

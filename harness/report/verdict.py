@@ -228,6 +228,8 @@ def _why_not_verified(verdict: Verdict) -> str:
     if verdict.scope is None and verdict.declined:
         return verdict.declined[0].text.rstrip(".")
     tried = verdict.cases + sum(own.declined for own in verdict.counts)
+    if verdict.left > verdict.cases:
+        return f"the time was over after {tried:,} of {count(tried + verdict.left, 'case')}"
     return f"it gave a result in {verdict.cases} of {count(tried, 'case')}"
 
 

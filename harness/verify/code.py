@@ -53,7 +53,10 @@ _FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.Pow: operator.pow,
 }
+_MOST_BITS = 64  # of a shift or a power
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -262,7 +265,8 @@ def _value(node: ast.expr, known: Mapping[str, object]) -> int | None:
             return named
         case ast.BinOp(left, sign, right) if fold := _FOLDED.get(type(sign)):
             first, second = _value(left, known), _value(right, known)
-            if first is not None and second:
+            is_power = isinstance(sign, ast.LShift | ast.Pow)
+            if first is not None and second and not (is_power and not 0 < second < _MOST_BITS):
                 return fold(first, second)
     return None
 

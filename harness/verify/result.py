@@ -267,11 +267,11 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """Wrong if anything was wrong; a LayerNorm only if the verification reached its end."""
+        """Wrong if anything was wrong; a LayerNorm only if half of the cases or more were tried."""
         if self.is_wrong:
             return Outcome.WRONG
         is_verified = self.ok > 0 and any(count.is_verified for count in self.counts)
-        if not is_verified or self.ended:
+        if not is_verified or self.ended or self.left > self.cases:
             return Outcome.NOT_VERIFIED
         return Outcome.INACCURATE if self.of(Severity.INACCURATE) else Outcome.RIGHT
 

@@ -460,9 +460,9 @@ def _values(row: Row, axis: str, value: Any, narrow: int) -> Row:
         return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
     if axis in _SIZES:
         hidden = min(row["hidden"], max(_USUAL_ELEMENTS // max(value, 1), narrow))
-        # an x of no leading axis is one row
-        leading_axes = max(row["leading_axes"], 1 if axis == "rows" else 2)
-        # a leading axis is changed last: it is one of several
+        # an x of no leading axis is one row, and a leading axis that is changed is one of several
+        own = row["leading_axes"]
+        leading_axes = max(own, 1) if axis == "rows" else 2 + own % 2
         return {"rows": 6, "hidden": hidden, "leading_axes": leading_axes, axis: value}
     return {axis: value}
 

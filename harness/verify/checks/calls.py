@@ -109,7 +109,9 @@ class Call:
     def each_affine(self) -> Iterator[Call]:
         """Yield the call with each combination of weight and bias that has gradients."""
         for affine in scope_of(self.target).taken("affine", backward=True):
-            yield self.changed(affine=affine)
+            own = self.changed(affine=affine)
+            if own.given.keys() & own.case.differentiated:
+                yield own
 
     @property
     def dy(self) -> Tensor:
@@ -128,8 +130,12 @@ class Call:
         """Weight and bias unless they are None."""
         return {name: tensor for name, tensor in self.given.items() if name != "x"}
 
-    def leaves(self, names: Collection[str] = INPUTS) -> dict[str, Tensor]:
-        """Return copies of x, weight and bias in their layouts; ``names`` require gradients."""
+    def leaves(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """Return copies of x, weight and bias in their layouts.
+
+        ``names`` require gradients; None for those that the case does not freeze.
+        """
+        names = self.case.differentiated if names is None else names
         return {
             name: copy_in_layout(tensor).requires_grad_(name in names)
             for name, tensor in self.given.items()
@@ -167,12 +173,12 @@ class Call:
         return refuses(self.target.function, *arguments)
 
     def graph(
-        self, names: Collection[str] = INPUTS, leaves: dict[str, Tensor] | None = None
+        self, names: Collection[str] | None = None, leaves: dict[str, Tensor] | None = None
     ) -> Graph:
         """Run a forward that autograd records, on copies of the inputs, or on ``leaves`` as given.
 
         Args:
-            names: inputs that require gradients.
+            names: inputs that require gradients; None for those that the case does not freeze.
             leaves: x, and weight and bias unless they are None, in place of copies.
 
         Raises:

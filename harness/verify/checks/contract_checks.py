@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.records import Affine, Case, Direction, Status
+from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run import ContractViolationError, ImplementationError
 from harness.verify.checks.calls import Call
@@ -26,6 +26,7 @@ __all__ = [
     "CHECKS",
     "EVERY_SETTING",
     "EXPANDED",
+    "FROZEN",
     "LONG",
     "LONG_TAIL",
     "MANY",
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 _MOST_NAMED = 3  # settings in one sentence
+_USUAL_EPS = 1e-5
+_EPS = 0.5  # not the default, which a path may take in its place; so large that gradients show it
 
 Setting = Mapping[str, Any]
 """Axes of a case. A kernel takes another path for long rows, for many rows, for a tail that fills
@@ -55,7 +58,7 @@ one path alone."""
 
 
 def _setting(*shape: int, normalized_dims: int = 1, layout: str = "contiguous") -> Setting:
-    return {"shape": shape, "normalized_dims": normalized_dims, "layout": layout}
+    return {"shape": shape, "normalized_dims": normalized_dims, "layout": layout, "eps": _EPS}
 
 
 SMALL = _setting(6, 32)
@@ -95,6 +98,10 @@ MANY_AXES = _setting(2, 1, 1, 3, 1, 2, 1, 4, 6, normalized_dims=2)
 """More axes than a kernel may hold strides for."""
 MANY = _setting(1100, 128)
 """More than 2^17 elements, and more than 1,024 rows."""
+FROZEN = tuple(
+    {**SMALL, "autograd": own} for own in (Autograd.FROZEN_X, Autograd.FROZEN_PARAMETERS)
+)
+"""A model that is frozen in part, for checks of gradients."""
 PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)
 """One setting for each threshold."""
 EVERY_SETTING = (
@@ -256,8 +263,9 @@ def _raised(declared: ContractCheck, raised: ImplementationError, dtype: str) ->
 
 def _where(found: Mapping[Case, Finding | None]) -> str:
     """Return the settings at which a check fails, to end a sentence; "" if at all of them."""
-    failed = [case_in_words(case) for case, finding in found.items() if finding is not None]
-    passed = [case_in_words(case) for case, finding in found.items() if finding is None]
+    words = {case: case_in_words(replace(case, eps=_USUAL_EPS)) for case in found}
+    failed = [words[case] for case, finding in found.items() if finding is not None]
+    passed = [words[case] for case, finding in found.items() if finding is None]
     if not passed:
         return ""
     named = failed[:_MOST_NAMED]

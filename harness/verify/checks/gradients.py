@@ -25,6 +25,7 @@ from harness.run import ImplementationError, guarded
 from harness.verify.checks.calls import INPUTS, Call, elsewhere, has_bits_of, repeat
 from harness.verify.checks.contract_checks import (
     EVERY_SETTING,
+    FROZEN,
     LONG,
     LONG_TAIL,
     PADDED,
@@ -67,7 +68,6 @@ EXACT = implementations.find("two_pass")
 
 _STEPS = 20  # more than a ring of reused buffers is likely to have
 _STEPS_AT_OTHER_SIZES = 5  # the number matters at one size
-_UNUSUAL_EPS = 0.5  # so large that gradients show it
 _FORWARDS = 64  # layers of a model, or steps whose gradients are accumulated
 _MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
 _MOST_S = 1.0  # for them
@@ -78,13 +78,14 @@ _ASKED = {
     "dx alone is used, as in a gradient penalty": (("x",), ()),
     "weight and bias are frozen": (("x",), ("weight", "bias")),
     "x is frozen": (("weight", "bias"), ("x",)),
+    "dweight alone is used": (("weight",), ()),
 }
 _SECOND_LIMIT = 1e-4  # of the norm: correct ones are within 5e-7 in float32
 # of a derivative in float64: roundings are below 1e-11, a missing term is 0.003
 _HIGHER_LIMIT = 1e-6
 
 
-@check(Direction.BACKWARD, *EVERY_SETTING)
+@check(Direction.BACKWARD, *EVERY_SETTING, *FROZEN)
 def retained_graph_gives_same_gradients(call: Call) -> Iterator[str]:
     """With retain_graph=True, each further backward gives the gradients of its dy."""
     dy = copy_in_layout(call.dy)
@@ -102,7 +103,7 @@ def retained_graph_gives_same_gradients(call: Call) -> Iterator[str]:
         yield f"gives a wrong {output} for another dy {where}"
 
 
-@check(Direction.BACKWARD, *EVERY_SETTING)
+@check(Direction.BACKWARD, *EVERY_SETTING, *FROZEN)
 def create_graph_gives_same_gradients(call: Call) -> Iterator[str]:
     """With create_graph=True, the gradients are the same."""
     for given in call.each_affine():
@@ -113,7 +114,7 @@ def create_graph_gives_same_gradients(call: Call) -> Iterator[str]:
                 yield f"gives another {output} with create_graph=True"
 
 
-@check(Direction.BACKWARD, *EVERY_SETTING, raises_where="gradients are accumulated")
+@check(Direction.BACKWARD, *EVERY_SETTING, *FROZEN, raises_where="gradients are accumulated")
 def backward_accumulates_gradients(call: Call) -> Iterator[str]:
     """Two calls of y.backward() double the gradients: autograd adds to .grad, and only then."""
     expected = call.gradients()
@@ -131,7 +132,7 @@ def backward_accumulates_gradients(call: Call) -> Iterator[str]:
         yield "changes .grad in torch.autograd.grad"
 
 
-@check(Direction.BACKWARD, *PATHS, remark=RemarkKind.CHANGES_UNNOTICED)
+@check(Direction.BACKWARD, *PATHS, *FROZEN, remark=RemarkKind.CHANGES_UNNOTICED)
 def detects_in_place_changes(call: Call) -> Iterator[str]:
     """A tensor changed in place before the backward raises, or does not change the gradients.
 
@@ -170,6 +171,7 @@ def returned_gradients_stay_unchanged(call: Call) -> Iterator[str]:
 @check(
     Direction.BACKWARD,
     *EVERY_SETTING,
+    *FROZEN,
     raises_where="two layers run forward before either runs backward",
 )
 def graphs_are_independent(call: Call) -> Iterator[str]:
@@ -246,9 +248,8 @@ def takes_results_of_other_operations(call: Call) -> Iterator[str]:
 def runs_backward_in_another_thread(call: Call) -> Iterator[str]:
     """After 64 forwards, a backward in another thread gives the gradients of its own forward.
 
-    The eps is not the usual one, and the last forward is of a layer without parameters.
+    The last forward is of a layer without parameters.
     """
-    call = call.changed(eps=_UNUSUAL_EPS)
     layers = (call, *[call.seeded(1)] * (_FORWARDS - 1))  # equal ones, whatever is overwritten
     graphs = [layer.graph() for layer in layers]
     layers[-1].changed(affine=Affine.NONE).graph()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -52,6 +54,7 @@ _CALLS = 8  # several: a workspace may be kept once, but nothing per call
 _FILLING, _GROUPS = 2, 50  # groups of calls: the first fill caches
 _LEAST_BYTES = 16  # per call: the smallest block of the C library
 _LEAST_BLOCKS = 1  # per call, of Python
+_MORE_THAN_A_KEY = 1024  # bytes per size: what is small may be kept for each
 
 
 @check(Direction.FORWARD, *EVERY_SETTING, EXPANDED, *ONE_ELEMENT)
@@ -140,8 +143,9 @@ def _changed(before: dict[str, Tensor], inputs: Inputs) -> list[str]:
 def frees_memory_after_a_call(call: Call) -> Iterator[str]:
     """The memory of x, y, dy and gradients is free once the caller has dropped them."""
     yield from _kept(call, collects=True)
-    if _leaks(call.forward()):
-        yield "keeps more memory with every call"
+    for words, (step, least_bytes) in _STEPS.items():
+        if _leaks(partial(step, call), least_bytes):
+            yield f"keeps more memory with every {words}"
 
 
 @check(None, SMALL, LONG, remark=RemarkKind.KEPT_IN_A_CYCLE)
@@ -196,21 +200,50 @@ def _of_a_backward(call: Call) -> dict[str, StorageWeakRef]:
     }
 
 
-def _leaks(call: Call) -> bool:
-    """Whether the memory in use grows with every call."""
-    blocks, size_bytes = 0, 0
-    with _collector_off(), torch.no_grad(), ExitStack() as at_the_end:
+def _forward(call: Call, number: int) -> None:
+    call.forward().on(x=copy_in_layout(call.inputs.x)).outputs()
+
+
+def _in_inference(call: Call, number: int) -> None:
+    with torch.inference_mode():
+        call.forward().on(x=copy_in_layout(call.inputs.x)).y()
+
+
+def _training(call: Call, number: int) -> None:
+    if call.case.direction is not Direction.FORWARD:
+        call.gradients()
+
+
+def _of_another_size(call: Call, number: int) -> None:
+    rows = call.inputs.x.flatten(0, -1 - call.case.normalized_dims)[:1]
+    call.on(x=rows.expand(number + 1, *rows.shape[1:]).contiguous()).forward().outputs()
+
+
+_STEPS = {
+    "call": (_forward, _LEAST_BYTES),
+    "call in torch.inference_mode": (_in_inference, _LEAST_BYTES),
+    "training step": (_training, _LEAST_BYTES),
+    "call of another number of rows": (_of_another_size, _MORE_THAN_A_KEY),
+}
+"""What may keep memory, in words; a function of a call and its number; bytes that count."""
+
+
+def _leaks(step: Callable[[int], None], least_bytes: int) -> bool:
+    """Whether the memory in use grows with every step."""
+    blocks, size_bytes, numbers = 0, 0, count()
+    with _collector_off(), ExitStack() as at_the_end:
         if gc.get_freeze_count() == 0:
             at_the_end.callback(gc.unfreeze)
         gc.freeze()  # collections without the objects that exist are a thousand times as fast
         for group in range(_GROUPS):
             before = blocks, size_bytes
             for _ in range(_CALLS):
-                call.on(x=copy_in_layout(call.inputs.x)).y()
+                step(next(numbers))
             gc.collect()  # also empties the lists of freed objects that CPython keeps
             blocks, size_bytes = memory_in_use()
-            grows = blocks - before[0] >= _CALLS * _LEAST_BLOCKS
-            grows |= size_bytes - before[1] >= _CALLS * _LEAST_BYTES
+            grows = size_bytes - before[1] >= _CALLS * least_bytes
+            if least_bytes == _LEAST_BYTES:
+                grows |= blocks - before[0] >= _CALLS * _LEAST_BLOCKS
             if group > _FILLING and not grows:
                 return False
     return True
