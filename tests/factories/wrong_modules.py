@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -308,10 +310,24 @@ class FoldedWhileFrozen(Norm):
 class OnlyForwardHooks(Norm):
     def __call__(self, x: Tensor) -> Tensor:
         for before in self._forward_pre_hooks.values():
-            before(self, (x,))
+            (x,) = before(self, (x,)) or (x,)
         y = self.forward(x)
         for after in self._forward_hooks.values():
-            after(self, (x,), y)
+            given = after(self, (x,), y)
+            y = y if given is None else given
+        return y
+
+
+class GlobalHookResults(Norm):
+    """Runs global hooks by itself, and drops what they return."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not (after := nn.modules.module._global_forward_hooks):
+            y: Tensor = super().__call__(x)
+            return y
+        y = self.forward(x)
+        for each in after.values():
+            each(self, (x,), y)
         return y
 
 
@@ -408,6 +424,104 @@ class TrainedWhenCopied(Norm):
         copied = type(self)(self.dim, self.eps, *self.given).to(next(self.parameters(), None))
         copied.load_state_dict(self.state_dict())
         return copied
+
+
+class TrainingWhenCopied(Norm):
+    def __deepcopy__(self, memo: Any) -> Any:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        vars(copied).update(copy.deepcopy({**vars(self), "training": True}, memo))
+        return copied
+
+
+class PickledWithoutHooks(Norm):
+    def __getstate__(self) -> Any:
+        return {**vars(self), "_forward_hooks": OrderedDict()}
+
+
+class ReturnsNothing(Norm):
+    def load_state_dict(self, *arguments: Any, **named: Any) -> Any:
+        super().load_state_dict(*arguments, **named)
+
+
+class OwnLoading(Norm):
+    """Runs no hook, and takes every key and every size that can be broadcast."""
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+        for name, own in self.named_parameters():
+            if prefix + name in state:
+                own.data.copy_(state[prefix + name])
+
+
+class TrainedWhenAssigned(Norm):
+    def load_state_dict(self, *arguments: Any, assign: bool = False, **named: Any) -> Any:
+        keys = super().load_state_dict(*arguments, assign=assign, **named)
+        for own in self.parameters():
+            own.requires_grad_(own.requires_grad or assign)
+        return keys
+
+
+class NewMemoryByLoading(Norm):
+    def load_state_dict(self, *arguments: Any, **named: Any) -> Any:
+        for own in self.parameters():
+            own.data = own.data.clone()
+        return super().load_state_dict(*arguments, **named)
+
+
+class OldGradients(Norm):
+    """Converts its parameters without their gradients."""
+
+    def _apply(self, change: Any, *arguments: Any, **named: Any) -> Any:
+        for own in self.parameters():
+            if own.is_meta or change(own.detach()).is_meta:
+                return super()._apply(change, *arguments, **named)
+            own.data = change(own.data)
+        return self
+
+
+class ClonesWhatItShares(Norm):
+    def _apply(self, *arguments: Any, **named: Any) -> Any:
+        super()._apply(*arguments, **named)
+        for own in self.parameters():
+            own.data = own.data.clone()
+        return self
+
+
+class BothOrNone(Norm):
+    """Takes a module without a weight for one without parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.weight, None if self.weight is None else self.bias)
+
+
+class StrideOfEvaluation(Norm):
+    """Reads x as if it were contiguous, in evaluation mode with gradients on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training and torch.is_grad_enabled():
+            flat = torch.as_strided(x, x.shape, x.contiguous().stride())
+            return super().forward(flat)
+        return super().forward(x)
+
+
+class OnePassInEvaluation(Norm):
+    """Its variance is E[x^2] - E[x]^2 in evaluation mode with gradients on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or not torch.is_grad_enabled():
+            return super().forward(x)
+        mean = x.mean(-1, keepdim=True)
+        variance = (x.square().mean(-1, keepdim=True) - mean.square()).clamp(min=0)
+        normed = (x - mean) * (variance + self.eps).rsqrt()
+        return scale_and_shift(normed, self.weight, self.bias)
+
+
+class UnfreezesWhatItConverts(Norm):
+    @classmethod
+    def from_torch(cls, norm: nn.LayerNorm) -> Any:
+        made = cls(norm.normalized_shape[0], norm.eps, bias=norm.bias is not None)
+        made.load_state_dict(norm.state_dict())
+        return made
 
 
 class CopiedAsItself(Norm):

@@ -17,7 +17,7 @@ from harness.records.finding import Finding
 from harness.report.verdict import headline
 from harness.run.attempt import attempt
 from harness.verify import Outcome
-from harness.verify.checks import constructors, contract_checks, modules
+from harness.verify.checks import contract_checks
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.find_scope import find_scope
 from harness.verify.in_scope import first_case, within_scope
@@ -45,37 +45,51 @@ WRONG = {
     "DecaysItsWeight": "gives a wrong y in every mode where it was called before",
     "NewParametersInEveryCall": "gives no dweight in training mode",
     # copies, states and dtypes
-    "WithoutEpsInPickle": "has another eps where it is pickled",
+    "WithoutEpsInPickle": "after copy.deepcopy(module): its eps is another, not the same",
     "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
     "CopiedAsItself": "copies a module of a subclass as one of its own class",
     "CopiesWhatIsAssigned": "copies a weight that is loaded with assign=True",
     "ReadsTheUnpruned": "where its parameters are pruned by torch.nn.utils.prune",
-    "RoundsItsEpsInPickles": "has another eps where it is pickled",
+    "RoundsItsEpsInPickles": "after copy.deepcopy(module): its eps is another, not the same",
     "EqualByEps": "equals another module, so that modules() of a model skips one",
     "AxesOfTheLastCall": "where its forward is called, and the module before on an x of more axes",
     "DefaultEpsInScripts": "where it is compiled by torch.jit.script",
     "CopyIsNotTied": "no longer shares its weight",
     "PickledWithBias": "where it is pickled, for an x of 7x24",
-    "TrainedWhenPickled": "where it is pickled with frozen parameters",
+    "TrainedWhenPickled": "after copy.deepcopy(module): bias.requires_grad is True, not False",
     "StoredAroundZero": "where a model that holds it is loaded from a state_dict",
     "FoldedWhileFrozen": "where its parameters are frozen and were changed",
     "AnotherByItself": "gives a wrong y",
     "CopySharesParameters": "gives a wrong y in every mode where it is a deep copy",
     "RestartsWhatIsMissing": "where one parameter alone is loaded, with strict=False",
     "ThirdOfTheFactor": "where it was in half precision before",
-    "TrainedWhenMoved": "where its parameters were frozen, and it had another dtype",
-    "TrainedWhenCopied": "where it is a deep copy with frozen parameters",
+    "TrainedWhenMoved": "after module.double(): bias.requires_grad is True, not False",
+    "TrainedWhenCopied": "after copy.deepcopy(module): bias.requires_grad is True, not False",
     "WithoutHooks": "runs no forward hooks",
     "WithoutHooksInCopies": "runs no forward hooks of a deep copy",
-    "IgnoresHookResults": "ignores what a forward hook returns",
+    "IgnoresHookResults": "ignores the results of forward hooks",
     "OnlyForwardHooks": "runs no full backward hooks",
     "StoresAroundZero": "stores another weight (weight) in its state_dict than it has",
     "ScaleOutsideState": "gives a wrong dweight in every mode",
     "OneForAll": "where another module of its class was changed",
-    "StaysInItsDtype": "keeps a weight of torch.float32 after .to(torch.float64)",
+    "StaysInItsDtype": "weight.dtype is torch.float32, not torch.float64",
     "ForgetsItsEpsWhenCopied": "where it was copied and pickled",
-    "ReplacedByItsDtype": "replaces its weight in .to(torch.float64)",
+    "ReplacedByItsDtype": "after module.double(): weight, which an optimizer may hold, is another",
     "FrozenByItsDtype": "freezes weight in every mode where it had another dtype before",
+    # as torch.nn.LayerNorm
+    "TrainingWhenCopied": "after copy.deepcopy(module): training is True, not False",
+    "PickledWithoutHooks": "the number of its forward hooks is 0, not 1",
+    "ReturnsNothing": "what it returns is NoneType, not _IncompatibleKeys",
+    "OwnLoading": "unknown key: unexpected_keys is [], not ['unknown']",
+    "TrainedWhenAssigned": "with assign=True: bias.requires_grad is True, not False",
+    "NewMemoryByLoading": "the memory of its weight is another, not the same",
+    "OldGradients": "weight.grad.dtype is torch.float32, not torch.float64",
+    "ClonesWhatItShares": "weight.is_shared() is False, not True",
+    "GlobalHookResults": "ignores the results of global forward hooks in evaluation mode",
+    "BothOrNone": "gives no dbias in every mode where its weight was set to None",
+    "StrideOfEvaluation": "gives a wrong y in evaluation mode, for an x of 66x40",
+    "OnePassInEvaluation": "gives a wrong y in evaluation mode where rows are far from 0",
+    "UnfreezesWhatItConverts": "where from_torch() made a frozen torch.nn.LayerNorm",
     # what its parameters are
     "PlainTensors": "does not register weight: no optimizer trains it",
     "ParametersInAList": "does not register held: no optimizer trains it",
@@ -89,9 +103,9 @@ WRONG = {
     "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",
     "NoGradientIfXHasNone": "gives no dweight in every mode where x needs no gradient",
     "FrozenAtFirst": "gives no dweight in every mode where its parameters were frozen before",
-    "EvaluatesToNothing": "does not return itself from train()",
-    "ReplacedByLoading": "makes another weight in load_state_dict",
-    "DtypeOfItsCheckpoint": "takes the dtype of its weight from the state_dict that it loads",
+    "EvaluatesToNothing": "after module.train(): what it returns is NoneType, not the same",
+    "ReplacedByLoading": "weight, which an optimizer may hold, is another, not the same",
+    "DtypeOfItsCheckpoint": "weight.dtype is torch.bfloat16, not torch.float32",
     "EpsInItsState": "takes its eps from a state_dict that it loads",
     "Converting": "gives a wrong y in evaluation mode where from_torch() made it",
     # options of its constructor
@@ -141,8 +155,7 @@ RIGHT = {
 @pytest.fixture(autouse=True)
 def _checks_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the checks of other topics."""
-    names = {modules.__name__, constructors.__name__}
-    own = [known for known in contract_checks.CHECKS if known.find.__module__ in names]
+    own = [known for known in contract_checks.CHECKS if known.is_of_modules]
     assert len(own) > 20
     monkeypatch.setattr(contract_checks, "CHECKS", own)
 

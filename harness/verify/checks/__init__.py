@@ -5,7 +5,7 @@ from __future__ import annotations
 # isort: off
 # in the order in which they are run
 from harness.verify.checks import (
-    memory, arguments, surroundings, modules, constructors, honesty, extremes, gradients,
+    memory, arguments, surroundings, modules, protocol, constructors, honesty, extremes, gradients,
     transforms, huge,
 )  # fmt: skip
 
@@ -25,6 +25,7 @@ __all__ = [
     "huge",
     "memory",
     "modules",
+    "protocol",
     "surroundings",
     "transforms",
 ]

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from harness.cases.inputs import make_inputs
 from harness.numerics.outputs import Outputs
@@ -229,18 +229,17 @@ def is_right_when_converted(call: Call) -> Iterator[str]:
     usual, module = usual_of(call), module_of(call)
     if not isinstance(module.source, type):
         return
-    given, shape, eps = usual.parameters, usual.case.normalized_shape, usual.case.eps
-    torchs = nn.LayerNorm(shape, eps, bool(given), "bias" in given).to(usual.inputs.x)
-    with torch.no_grad():
-        for role, own in torchs.named_parameters():
-            own.copy_(given.get(role, own))
-    for name in [own for own in dir(module.source) if own.startswith("from_")]:
+    for frozen, name in product((False, True), dir(module.source)):
+        if not name.startswith("from_"):
+            continue
+        given = Made.of_torch(usual).freeze(is_frozen=frozen)
         with suppress(ImplementationError):  # it may convert something else
-            converted = guarded(getattr(module.source, name), torchs)()
+            converted = guarded(getattr(module.source, name), given.module)()
             if isinstance(converted, nn.Module) and isinstance(converted, module.source):
-                made = Made(converted, names_of(converted, usual), usual)
+                made = replace(given, module=converted, names=names_of(converted, usual))
                 if fault := made.fault(*MODES):
-                    yield f"{fault[0]} {fault[1].words} where {name}() made it"
+                    what = "a frozen torch.nn.LayerNorm" if frozen else "it"
+                    yield f"{fault[0]} {fault[1].words} where {name}() made {what}"
 
 
 @check(Direction.FORWARD, LONG_ROWS)
@@ -262,74 +261,6 @@ def is_safe_for_concurrent_callers_of_a_module(call: Call) -> Iterator[str]:
         module.train(is_training)
         if changed_beside_another_caller(callers, outputs_of):
             yield "gives another y while a second Python thread calls the same module"
-
-
-@check(None)
-def runs_hooks(call: Call) -> Iterator[str]:
-    """A hook runs in each call, also of a copy: tools that read activations depend on it.
-
-    What a forward hook returns takes the place of y, and what a forward pre-hook returns that of x.
-    """
-    usual = usual_of(call)
-    kinds = ["forward", "forward_pre"]
-    kinds += [] if call.target.forward_only else ["full_backward", "full_backward_pre"]
-    for scope, kind in product(("", "module_"), kinds):
-        made, runs = Made.of(usual), list[object]()
-        holder: object = nn.modules.module if scope else made.module
-        register = getattr(holder, f"register_{scope}{kind}_hook")
-        try:
-            handle = register(lambda *arguments, runs=runs: runs.append(None))
-        except RuntimeError:  # a ScriptModule takes none
-            return
-        words = f"{'global ' if scope else ''}{kind.replace('_', ' ')} hooks"
-        with handle:
-            copies = [made.module]
-            with suppress(Exception):  # another check names it
-                copies.append(copy.deepcopy(made.module))
-            modes = (TRAINING,) if "backward" in kind else MODES
-            for module, mode in product(copies, modes):
-                runs.clear()
-                replace(made, module=module).outputs(mode)
-                if not runs:
-                    of_copy = "" if module is made.module else " of a deep copy"
-                    yield f"runs no {words}{of_copy} {mode.words}"
-    made = Made.of(usual)
-    handle = made.module.register_forward_hook(lambda *given: torch.zeros_like(given[-1]))
-    with handle:
-        if made.outputs(EVALUATION[1]).y.any():
-            yield "ignores what a forward hook returns"
-    made.module.register_forward_pre_hook(lambda _, given: (torch.zeros_like(given[0]),))
-    zero = usual.on(x=torch.zeros_like(usual.inputs.x)).forward()
-    if zero.beyond(made.outputs(EVALUATION[1])):
-        yield "ignores what a forward pre-hook returns"
-
-
-@check(Direction.FORWARD)
-def returns_itself_from_train(call: Call) -> Iterator[str]:
-    """train() and eval() return the module: models are written as ``model.eval()(x)``."""
-    made = new_module(call)
-    for change in (made.train, made.eval):
-        if guarded(change)() is not made:
-            yield f"does not return itself from {change.__name__}()"
-
-
-@check(Direction.FORWARD)
-def loads_into_its_parameters(call: Call) -> Iterator[str]:
-    """load_state_dict writes values: the parameters are those that an optimizer already has."""
-    usual = usual_of(call)
-    made = Made.of(usual)
-    before = made.parameters
-    half = {
-        name: own.bfloat16() if own.is_floating_point() else own
-        for name, own in made.module.state_dict().items()
-        if isinstance(own, Tensor)
-    }
-    made.module.load_state_dict(half, strict=False)
-    for role, own in made.parameters.items():
-        if own is not before[role]:
-            yield f"makes another {role} in load_state_dict: an optimizer has the old one"
-        if own.dtype != usual.inputs.x.dtype:
-            yield f"takes the dtype of its {role} from the state_dict that it loads"
 
 
 @check(Direction.FORWARD)

@@ -27,6 +27,7 @@ __all__ = [
     "EVERY_SETTING",
     "EXPANDED",
     "FROZEN",
+    "HEADS",
     "LONG",
     "LONG_TAIL",
     "MANY",
@@ -90,6 +91,8 @@ TWO_NORMALIZED = _setting(9, 5, 8, normalized_dims=2)
 """A module with parameters of two axes."""
 TRANSPOSED = _setting(9, 2, 52, layout="transposed")
 """Elements of a row that are far apart."""
+HEADS = _setting(2, 3, 7, 8, layout="heads_first")
+"""Queries of an attention, whose heads come before the tokens."""
 EXPANDED = _setting(6, 32, layout="expanded")
 """Rows with one memory."""
 ONE_ELEMENT = tuple({**_setting(*shape), "affine": Affine.BIAS} for shape in ((1, 1), (5, 1)))
@@ -131,7 +134,7 @@ class ContractCheck:
     @property
     def is_of_modules(self) -> bool:
         """Whether it calls a module with its own parameters."""
-        return self.find.__module__.endswith((".modules", ".constructors"))
+        return self.find.__module__.endswith((".modules", ".constructors", ".protocol"))
 
     def __call__(self, target: Implementation, case: Case) -> str | None:
         """Return what is wrong with ``target`` at the setting of ``case``, if anything.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ __all__ = [
     "module_of",
     "names_of",
     "new_module",
+    "pickled",
     "seeded",
     "usual_of",
     "y_of",
@@ -80,6 +82,14 @@ class Made:
         """Return a new module with the weight and bias of a call, built with further arguments."""
         module = new_module(call, **arguments)
         return cls(module, names_of(module, call), call).filled()
+
+    @classmethod
+    def of_torch(cls, call: Call) -> Made:
+        """Return a torch.nn.LayerNorm with the weight, bias and eps of a call."""
+        module = nn.LayerNorm(call.case.normalized_shape, call.case.eps, bool(call.parameters))
+        for role in {"weight", "bias"} - {*call.parameters}:
+            setattr(module, role, None)
+        return cls(module, {role: role for role in call.parameters}, call).filled()
 
     @property
     def is_script(self) -> bool:
@@ -261,3 +271,14 @@ def y_of(module: nn.Module, x: Tensor, call: Call) -> object:
         y = y.movedim(1, -1)
     is_whole = isinstance(y, Tensor) and y.numel() == x.numel()
     return y.reshape(call.inputs.x.shape) if is_whole else y
+
+
+def pickled(module: nn.Module) -> nn.Module:
+    """Return a module that was pickled, or the module itself if pickle does not know its class."""
+    try:
+        pickle.dumps(type(module))
+    except (pickle.PicklingError, AttributeError):
+        return module
+    made = pickle.loads(pickle.dumps(module))
+    assert isinstance(made, nn.Module)
+    return made

@@ -7,7 +7,6 @@ loaded, copied and trained, as a model does it.
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -19,12 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
+from harness.cases.inputs import make_inputs
 from harness.run.call import ContractViolationError, ImplementationError, guarded
 from harness.verify.checks.calls import Call, repeat
 from harness.verify.checks.contract_checks import (
+    HEADS,
     NO_BIAS,
     ONE_ROW,
+    PATHS,
     SMALL,
+    TRANSPOSED,
     TWO_NORMALIZED,
     ContractCheck,
     check,
@@ -35,12 +38,15 @@ from harness.verify.checks.made import (
     TRAINING,
     Made,
     Mode,
+    affine_of,
     module_of,
     new_module,
+    pickled,
     usual_of,
     y_of,
 )
 from harness.verify.code import code_of
+from harness.verify.scope import scope_of, within_scope
 from implementations.targets.module_parameters import (
     assign,
 )
@@ -110,7 +116,7 @@ def is_right_as_a_deep_copy(made: Made) -> Made:
 @_way("it was copied and pickled")
 def is_right_after_it_was_copied(made: Made) -> Made:
     """A copy takes nothing from its original."""
-    for make_copy in (copy.deepcopy, _pickled):
+    for make_copy in (copy.deepcopy, pickled):
         with suppress(Exception):  # the checks of copies say what raises
             make_copy(made.module)
     return made
@@ -167,6 +173,44 @@ def is_right_as_a_module(made: Made) -> Made:
 def is_right_in_evaluation_mode(made: Made) -> Made:
     """module.eval() changes no result: a LayerNorm has no mode."""
     return made
+
+
+@check(None, *PATHS, TRANSPOSED, HEADS, raises_where="gradients are recorded in evaluation mode")
+def is_as_accurate_in_evaluation_mode(call: Call) -> Iterator[str]:
+    """y and the gradients are those of training mode, for x of every layout, also far from 0."""
+    function = module_of(call).in_evaluation
+    target = within_scope(replace(call.target, function=function), scope_of(call.target))
+    for distribution, where in (("normal", ""), ("offset_1e3", " where rows are far from 0")):
+        own = call.of_case(distribution=distribution)
+        own = own.on(x=make_inputs(own.case).x)
+        for output in own.differing(own.outputs(), replace(own, target=target).outputs()):
+            yield f"gives a wrong {output} in evaluation mode{where}"
+
+
+@_way("its weight was set to None")
+def is_right_with_its_weight_removed(made: Made) -> Made:
+    """The bias stays; of a module that may be made with one of them alone."""
+    return _without(made, "weight")
+
+
+@_way("its bias was set to None")
+def is_right_with_its_bias_removed(made: Made) -> Made:
+    """The same of the weight."""
+    return _without(made, "bias")
+
+
+def _without(made: Made, role: str) -> Made:
+    has_one_alone = {"weight", "bias"} & {*module_of(made.call).switches.values()}
+    if role not in made.names or not has_one_alone or not _has_plain_names(made):
+        return made
+    names = {own: name for own, name in made.names.items() if own != role}
+    setattr(made.module, made.names[role], None)
+    left = made.call.on(**{role: None}).of_case(affine=affine_of(names))
+    try:
+        y_of(made.module, left.inputs.x, left)
+    except ImplementationError:  # it may need what it was made with
+        return Made.of(made.call)
+    return replace(made, names=names, call=left)
 
 
 @_way(_CALLED)
@@ -311,12 +355,11 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
 def is_right_with_the_state_of_torch(made: Made) -> Made:
     """A module whose parameters have torch's names takes the checkpoints of torch's LayerNorm."""
     other = made.another()
-    torchs = nn.LayerNorm(made.call.case.normalized_shape, bias="bias" in made.names)
+    state = Made.of_torch(other.call).module.state_dict()
     is_renamed = any(role != name for role, name in made.names.items())
-    if is_renamed or {*torchs.state_dict()} != {*made.module.state_dict()}:
+    if is_renamed or {*state} != {*made.module.state_dict()}:
         return made
-    replace(made, module=torchs).write(other.call)
-    made.module.load_state_dict(torchs.state_dict())
+    made.module.load_state_dict(state)
     return replace(made, call=other.call)
 
 
@@ -423,22 +466,9 @@ def is_independent_of_other_modules(made: Made) -> Made:
 
 
 @_way("it is pickled")
-def is_right_when_pickled(made: Made) -> Made:
+def is_right_whenpickled(made: Made) -> Made:
     """The same of pickle, which torch.save uses; of a class that can be imported."""
-    return _copied(made, _pickled)
-
-
-def _pickled(module: nn.Module) -> nn.Module:
-    """Return a module that was pickled, or the module itself if pickle does not know its class."""
-    try:
-        pickle.dumps(type(module))
-    except (pickle.PicklingError, AttributeError):
-        return module
-    pickled = pickle.loads(pickle.dumps(module))
-    assert isinstance(pickled, nn.Module)
-    if getattr(pickled, "eps", None) != getattr(module, "eps", None):
-        raise ContractViolationError("has another eps where it is pickled")
-    return pickled
+    return _copied(made, pickled)
 
 
 @_way("it had another dtype before")
@@ -446,16 +476,7 @@ def is_right_after_another_dtype(made: Made) -> Made:
     """.to(dtype) leaves nothing behind in the first dtype."""
     dtype = made.call.inputs.x.dtype
     other = torch.float32 if dtype is torch.float64 else torch.float64
-    before = made.parameters
     made.module.to(other)
-    for role, parameter in made.parameters.items():
-        if parameter.dtype != other:
-            raise ContractViolationError(f"keeps a {role} of {parameter.dtype} after .to({other})")
-        if parameter is not before[role] and not made.is_script:
-            raise ContractViolationError(
-                f"replaces its {role} in .to({other}), so an optimizer that was made before is "
-                "left with the old one"
-            )
     wide = [tensor.to(other) for tensor in made.call.inputs.tensors]
     replace(made, call=made.call.at(wide)).after_calls()
     made.module.to(dtype)
@@ -470,42 +491,9 @@ def is_right_after_half_precision(made: Made) -> Made:
     return _changed(made)
 
 
-@_way("its parameters were frozen, and it had another dtype")
-def is_frozen_after_another_dtype(made: Made) -> Made:
-    """.to(dtype) keeps frozen parameters frozen."""
-    frozen, dtype = made.freeze(), made.call.inputs.x.dtype
-    made.module.to(torch.float64).to(torch.float32).to(dtype)
-    made.write(made.call)
-    return frozen
-
-
-@_way("it is a deep copy with frozen parameters")
-def is_frozen_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy keeps frozen parameters frozen."""
-    return _copied(made.freeze())
-
-
-@_way("it is a deep copy with a frozen weight")
-def is_frozen_in_part_as_a_deep_copy(made: Made) -> Made:
-    """copy.deepcopy does not freeze the bias."""
-    return _copied(made.freeze("weight"))
-
-
 def _copied(made: Made, make_copy: Callable[[nn.Module], nn.Module] = copy.deepcopy) -> Made:
     """Return a copy of the module, or the module itself if TorchScript has compiled it."""
     return made if made.is_script else replace(made, module=make_copy(made.module))
-
-
-@_way("it is pickled with frozen parameters")
-def is_frozen_when_pickled(made: Made) -> Made:
-    """The same of pickle."""
-    return _copied(made.freeze(), _pickled)
-
-
-@_way("it is pickled with a frozen bias")
-def is_frozen_in_part_when_pickled(made: Made) -> Made:
-    """The same of pickle."""
-    return _copied(made.freeze("bias"), _pickled)
 
 
 @_way("its parameters are frozen")
