@@ -46,7 +46,7 @@ from harness.verify.checks.made import (
     y_of,
 )
 from harness.verify.code import code_of
-from harness.verify.scope import scope_of, within_scope
+from harness.verify.in_scope import scope_of, within_scope
 from implementations.targets.module_parameters import (
     assign,
 )
