@@ -961,3 +961,10 @@ class Passing(nn.LayerNorm):
         self, num_channels: int, eps: float = 1e-5, affine: bool = True, **named: Any
     ) -> None:
         super().__init__(num_channels, eps=eps, elementwise_affine=affine, **named)
+
+
+class AlwaysInEvaluation(Norm):
+    """A layer of a model that is not trained."""
+
+    def train(self, mode: bool = True) -> Any:
+        return super().train(False)

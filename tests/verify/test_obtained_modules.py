@@ -77,8 +77,8 @@ WRONG = {
     "ReplacedByItsDtype": "after module.double(): weight, which an optimizer may hold, is another",
     "FrozenByItsDtype": "freezes weight in every mode where it had another dtype before",
     # as torch.nn.LayerNorm
-    "TrainingWhenCopied": "after copy.deepcopy(module): training is True, not False",
-    "PickledWithoutHooks": "the number of its forward hooks is 0, not 1",
+    "TrainingWhenCopied": "after copy.deepcopy(module): its mode is training, not the same",
+    "PickledWithoutHooks": "the number of its forward hooks is 0, not the same",
     "ReturnsNothing": "what it returns is NoneType, not _IncompatibleKeys",
     "OwnLoading": "unknown key: unexpected_keys is [], not ['unknown']",
     "TrainedWhenAssigned": "with assign=True: bias.requires_grad is True, not False",
@@ -140,7 +140,7 @@ RIGHT = {
         name: getattr(wrong_modules, name)
         for name in (
             "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
-            "Dropping", "Subclass", "Passing",
+            "Dropping", "Subclass", "Passing", "AlwaysInEvaluation",
         )
     },
     **{

@@ -466,7 +466,7 @@ def is_independent_of_other_modules(made: Made) -> Made:
 
 
 @_way("it is pickled")
-def is_right_whenpickled(made: Made) -> Made:
+def is_right_when_pickled(made: Made) -> Made:
     """The same of pickle, which torch.save uses; of a class that can be imported."""
     return _copied(made, pickled)
 

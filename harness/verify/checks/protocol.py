@@ -93,6 +93,7 @@ def _seen_after(action: Action, made: Made) -> dict[str, object]:
     module, eps, before = made.module, own_eps(made.module), made.parameters
     module.eval()
     module.register_forward_hook(print)  # it is not called
+    hooks_before = len(module._forward_hooks)
     vars(module)["note"] = "of its user"
     made.freeze(*[*before][1:])
     addresses = {role: own.data_ptr() for role, own in before.items()}
@@ -103,6 +104,7 @@ def _seen_after(action: Action, made: Made) -> dict[str, object]:
     except ImplementationError:
         return {"what it returns": _ERROR}
     after = result if isinstance(result, nn.Module) else module
+    hooks = len(after._forward_hooks)
     kind = "another module" if after is result else type(result).__name__
     seen: dict[str, object] = {"what it returns": _SAME if result is module else kind}
     for role, own in replace(made, module=after).parameters.items():
@@ -118,8 +120,8 @@ def _seen_after(action: Action, made: Made) -> dict[str, object]:
     return seen | {
         "unexpected_keys": getattr(result, "unexpected_keys", None),
         "whether keys are missing": bool(getattr(result, "missing_keys", None)),
-        "training": after.training,
-        "the number of its forward hooks": len(after._forward_hooks),
+        "its mode": "training" if after.training else _SAME,
+        "the number of its forward hooks": _SAME if hooks == hooks_before else hooks,
         "an attribute that was set": getattr(after, "note", "missing"),
         "its eps": _SAME if own_eps(after) == eps else "another",
     }
@@ -129,7 +131,8 @@ def _seen_after(action: Action, made: Made) -> dict[str, object]:
 def does_as_torch_does(call: Call) -> Iterator[str]:
     """A module that is copied, moved, loaded or switched is what a torch.nn.LayerNorm would be."""
     usual = usual_of(call)
-    if Made.of(usual).is_script:
+    # torch's own wrappers, such as of torch.compile, do otherwise
+    if type(Made.of(usual).module).__module__.startswith(("torch._", "torch.jit", "torch.fx")):
         return
     for words, action in _ACTIONS.items():
         expected = _seen_after(action, Made.of_torch(usual))
