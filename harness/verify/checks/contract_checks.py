@@ -24,7 +24,6 @@ __all__ = [
     "BLOCK",
     "CHECKS",
     "EVERY_SETTING",
-    "EXPANDED",
     "LONG",
     "LONG_TAIL",
     "MANY",
@@ -86,12 +85,8 @@ TWO_NORMALIZED = _setting(9, 5, 8, normalized_dims=2)
 """A module with parameters of two axes."""
 TRANSPOSED = _setting(9, 2, 52, layout="transposed")
 """Elements of a row that are far apart."""
-EXPANDED = _setting(6, 32, layout="expanded")
-"""Rows with one memory."""
 ONE_ELEMENT = tuple({**_setting(*shape), "affine": Affine.BIAS} for shape in ((1, 1), (5, 1)))
 """Rows of one element, whose y is the bias."""
-MANY_AXES = _setting(2, 1, 1, 3, 1, 2, 1, 4, 6, normalized_dims=2)
-"""More axes than a kernel may hold strides for."""
 MANY = _setting(1100, 128)
 """More than 2^17 elements, and more than 1,024 rows."""
 PATHS = (SMALL, TAIL, BLOCK, LONG_TAIL, TWO_AXES, PADDED)
