@@ -262,8 +262,8 @@ def set_other_state() -> None:
     np.seterr(all="call")
 
 
-def set_caller_state() -> None:
+def set_caller_state(default: torch.dtype) -> None:
     """Set modes that callers choose and that must change no result; leave the others."""
-    torch.set_default_dtype(torch.float16)
+    torch.set_default_dtype(default)
     torch.set_deterministic_debug_mode(1)
     torch.autograd.set_detect_anomaly(True)

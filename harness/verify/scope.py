@@ -26,7 +26,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "ndim": (1, 2, 3, 4, 5),
     "normalized_axes": (1, 2, 3, 4, 5),
 }
-_MORE = (6, 7, 8)  # axes of x
+_MORE = range(6, 65)  # axes of x, as many as torch takes
 NO_ROWS, EMPTY_ROWS = "an x without rows", "an x whose rows are empty"
 
 

@@ -106,6 +106,12 @@ class Call:
         shape = tuple(self.inputs.x.shape)
         return self.of_case(shape=shape, direction=Direction.FORWARD).on(dy=None)
 
+    def wrong(self) -> str | None:
+        """Return the first output that is wrong, without gradients or with them, if any is."""
+        with_gradients = () if self.case.direction is Direction.FORWARD else (self,)
+        beyond = (own.beyond(own.outputs()) for own in (self.forward(), *with_gradients))
+        return next((name for names in beyond for name in OUTPUTS if name in names), None)
+
     def each_affine(self) -> Iterator[Call]:
         """Yield the call with each combination of weight and bias that has gradients."""
         for affine in scope_of(self.target).taken("affine", backward=True):

@@ -25,7 +25,6 @@ __all__ = [
     "BLOCK",
     "CHECKS",
     "EVERY_SETTING",
-    "EXPANDED",
     "FROZEN",
     "HEADS",
     "LONG",
@@ -93,12 +92,8 @@ TRANSPOSED = _setting(9, 2, 52, layout="transposed")
 """Elements of a row that are far apart."""
 HEADS = _setting(2, 3, 7, 8, layout="heads_first")
 """Queries of an attention, whose heads come before the tokens."""
-EXPANDED = _setting(6, 32, layout="expanded")
-"""Rows with one memory."""
 ONE_ELEMENT = tuple({**_setting(*shape), "affine": Affine.BIAS} for shape in ((1, 1), (5, 1)))
 """Rows of one element, whose y is the bias."""
-MANY_AXES = _setting(2, 1, 1, 3, 1, 2, 1, 4, 6, normalized_dims=2)
-"""More axes than a kernel may hold strides for."""
 MANY = _setting(1100, 128)
 """More than 2^17 elements, and more than 1,024 rows."""
 FROZEN = tuple(

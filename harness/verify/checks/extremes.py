@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from harness.numerics import Outputs
+from harness.numerics import Outputs, named_outputs
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
 from harness.run import ImplementationError
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import check
 
-__all__ = ["is_the_bias_in_rows_of_one"]
+__all__ = ["is_right_at_extremes", "is_the_bias_in_rows_of_one"]
 
 _ROWS = 5
 # a larger x is of no use in float16, and PyTorch's own is wrong from 1e4 on in float32
@@ -34,6 +35,61 @@ def is_the_bias_in_rows_of_one(call: Call) -> Iterator[str]:
         is_judged = one.case.hidden == 1 and one.case.eps
         if is_judged and (wrong := listed(_not_of_rows_of_one(one, one.outputs()))):
             yield f"gives a wrong {wrong} in rows of one element at |x| = {largest}, where {exact}"
+
+
+@check(None)
+def is_right_at_extremes(call: Call) -> Iterator[str]:
+    """Results are within their bounds for the smallest eps, x and dy, and for other extreme values.
+
+    Gradients of a subnormal dy are finite, and may be 0.
+    """
+    if call.case.hidden == 1 or call.wrong():
+        return
+    for where, eps, name, of in _extremes(getattr(torch, call.case.dtype)):
+        with suppress(ImplementationError):
+            own = call.changed(eps=call.case.eps if eps is None else eps)
+            tensor = getattr(own.inputs, name)
+            if tensor is not None and (wrong := own.on(**{name: of(tensor)}).wrong()):
+                yield f"gives a wrong {wrong} where {where}"
+    if call.inputs.dy is not None:
+        tiny = call.on(dy=call.dy * (torch.finfo(call.dy.dtype).tiny / 64)).outputs()
+        for output, tensor in named_outputs(tiny):
+            if not tensor.isfinite().all():
+                yield f"gives a {output} that is not finite where dy is subnormal"
+
+
+def _with_rows_of(value: float, x: Tensor) -> Tensor:
+    is_second = torch.arange(len(x), device=x.device) % 2 == 1
+    return x.masked_fill(is_second.view(-1, *(1 for _ in x.shape[1:])), value)
+
+
+def _whole(largest: float, x: Tensor) -> Tensor:
+    wide = x.double()
+    return (wide * (largest / wide.abs().amax())).trunc().to(x.dtype)
+
+
+Extreme = tuple[str, float | None, str, Callable[[Tensor], Tensor]]
+
+
+def _extremes(dtype: torch.dtype) -> Iterator[Extreme]:
+    """Yield extreme values: in words, eps if it is not the usual one, and how to change a tensor.
+
+    They are so far from the ends of the range of float32 that a kernel may use it inside, and take
+    its subnormal numbers for 0.
+    """
+    single = torch.finfo(torch.float32)
+    limits = single if dtype is torch.float64 else torch.finfo(dtype)
+    eps, small = limits.tiny**0.8, limits.tiny**0.5 * 2**10
+    least = 64 * max(own.tiny / own.eps for own in (limits, single))
+    yield f"eps is {eps:.1g} and x is 0", eps, "x", torch.zeros_like
+    yield f"eps is 0 and x is of the size {small:.1g}", 0.0, "x", lambda x: x * small
+    for value in ("-inf", "inf", "nan"):
+        of = partial(_with_rows_of, float(value))
+        yield f"all elements of a row are {value}", None, "x", of
+    for power in (31, 53):
+        of = partial(_whole, 0.9 * 2.0**power)
+        yield f"x holds whole numbers of the size 2^{power}", None, "x", of
+    yield f"dy is of the size {least:.1g}", None, "dy", lambda dy: dy * least
 
 
 def _not_of_rows_of_one(call: Call, outputs: Outputs) -> list[str]:

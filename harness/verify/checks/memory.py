@@ -9,7 +9,8 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import count
+from itertools import chain, combinations, count, product
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -17,14 +18,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from harness.cases.inputs import Inputs, copy_in_layout
 from harness.measure.memory import memory_in_use
-from harness.records import Direction
+from harness.numerics import Outputs, named_outputs
+from harness.records import Affine, Direction
 from harness.records.finding import RemarkKind
 from harness.run import ImplementationError, guarded
 from harness.verify.checks.calls import INPUTS, Call
 from harness.verify.checks.contract_checks import (
     BLOCK,
     EVERY_SETTING,
-    EXPANDED,
     LONG,
     ONE_ELEMENT,
     ONE_ROW,
@@ -34,12 +35,14 @@ from harness.verify.checks.contract_checks import (
     TWO_AXES,
     check,
 )
+from harness.verify.raises import case_in_words
 
 __all__ = [
     "SHARES_EARLIER_Y",
     "frees_memory_after_a_call",
     "frees_memory_without_collector",
     "gradients_do_not_share_dy",
+    "is_right_where_elements_share_memory",
     "share_memory",
     "writes_only_its_results",
     "y_shares_no_memory",
@@ -55,20 +58,67 @@ _FILLING, _GROUPS = 2, 50  # groups of calls: the first fill caches
 _LEAST_BYTES = 16  # per call: the smallest block of the C library
 _LEAST_BLOCKS = 1  # per call, of Python
 _MORE_THAN_A_KEY = 1024  # bytes per size: what is small may be kept for each
+_SHAPES = ((3, 5, 8), 1), ((3, 5, 8), 2), *(((2, 3, 2, 3, 8), dims) for dims in (1, 2, 3))
+_MOST_S = 2.0  # a slow target gets fewer calls
 
 
-@check(Direction.FORWARD, *EVERY_SETTING, EXPANDED, *ONE_ELEMENT)
+@check(Direction.FORWARD, *EVERY_SETTING, *ONE_ELEMENT)
 def y_shares_no_memory(call: Call) -> Iterator[str]:
     """y shares no memory with x, weight, bias or the y of the call before, nor do its elements."""
     first, second = (call.outputs().y for _ in range(2))
-    for name, tensor in call.given.items():
-        if share_memory(tensor, second):
-            yield f"returns a y that shares the memory of {name}"
-    axes = zip(second.shape, second.stride(), strict=True)
-    if any(size > 1 and step == 0 for size, step in axes):
-        yield "returns a y whose rows share memory"
+    yield from _shared(call, Outputs(y=second))
     if share_memory(first, second):
         yield SHARES_EARLIER_Y
+
+
+def _shared(call: Call, outputs: Outputs, where: str = "") -> Iterator[str]:
+    """Say which outputs share memory with an input, or have elements that share memory."""
+    for output, tensor in named_outputs(outputs):
+        for name, given in call.given.items():
+            if share_memory(given, tensor):
+                yield f"returns a {output} that shares the memory of {name}{where}"
+        if not tensor.is_contiguous():
+            places = torch.arange(_extent(tensor)).as_strided(tensor.shape, tensor.stride())
+            if places.unique().numel() < tensor.numel():
+                yield f"returns a {output} whose elements share memory{where}"
+
+
+@check(None)
+def is_right_where_elements_share_memory(call: Call) -> Iterator[str]:
+    """Any axes of x or dy may be expanded, to a stride of 0, and rows may be windows of a signal.
+
+    The results have memory of their own all the same.
+    """
+    began = perf_counter()
+    for (shape, dims), affine in product(_SHAPES, (Affine.BOTH, Affine.NONE)):
+        with suppress(ImplementationError):  # the scope records which shapes are declined
+            own = call.changed(shape=shape, normalized_dims=dims, affine=affine)
+            if perf_counter() - began < _MOST_S:
+                yield from _unlike_copies(own)
+
+
+def _unlike_copies(call: Call) -> Iterator[str]:
+    """Compare calls with tensors whose elements share memory with calls of contiguous copies."""
+    of_gradients = [] if call.case.direction is Direction.FORWARD else [(call, "x"), (call, "dy")]
+    for own, name in ((call.forward(), "x"), *of_gradients):
+        for tensor in _with_shared_elements(getattr(own.inputs, name)):
+            shared, copied = (own.on(**{name: each}) for each in (tensor, tensor.contiguous()))
+            where = f"where the strides of {name} are {tensor.stride()}, for "
+            where += case_in_words(own.case)
+            with suppress(ImplementationError):  # the scope records which layouts are declined
+                found = shared.outputs()
+                yield from shared.gives_another(copied.outputs(), found, where)
+                yield from _shared(shared, found, f" {where}")
+
+
+def _with_shared_elements(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield views of a shape, with a stride of 0 for any axes, and of 2 for one of the leading."""
+    tensor = tensor.contiguous()
+    usual, axes = tensor.stride(), range(tensor.dim())
+    expanded = chain.from_iterable(combinations(axes, 1 + count) for count in axes)
+    for changed in (*(dict.fromkeys(own, 0) for own in expanded), *({own: 2} for own in axes[:-1])):
+        steps = [min(changed.get(axis, usual[axis]), usual[axis]) for axis in axes]
+        yield tensor.as_strided(tensor.shape, steps)
 
 
 @check(None, SMALL, TAIL, BLOCK, LONG, TWO_AXES)
@@ -268,9 +318,11 @@ def share_memory(one: Tensor, other: Tensor) -> bool:
 
 def _addresses(tensor: Tensor) -> range:
     """The addresses from its first element to its last."""
-    if not tensor.numel():
-        return range(0)
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((size - 1) * step for size, step in steps)
     start = tensor.data_ptr()
-    return range(start, start + (last + 1) * tensor.element_size())
+    return range(start, start + _extent(tensor) * tensor.element_size())
+
+
+def _extent(tensor: Tensor) -> int:
+    """From its first element to its last, in elements."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps) if tensor.numel() else 0

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.numerics import OUTPUTS, Outputs, Reference, copies_of
+from harness.numerics import Outputs, Reference, copies_of
 from harness.records import Direction
 from harness.records.finding import RemarkKind
 from harness.run import (
@@ -37,7 +37,6 @@ from harness.verify.checks.contract_checks import (
     LONG,
     LONG_TAIL,
     MANY,
-    MANY_AXES,
     PADDED,
     PATHS,
     SMALL,
@@ -45,6 +44,7 @@ from harness.verify.checks.contract_checks import (
 )
 from harness.verify.code import code_of
 from harness.verify.in_scope import scope_of
+from harness.verify.raises import case_in_words
 from implementations.torch_private import spin
 
 __all__ = [
@@ -75,6 +75,7 @@ _CALLS_AT_OTHER_SIZES = 12  # the number matters at one size; a ring of buffers 
 _MOST_S = 2.0  # a slow target gets fewer calls
 _UNUSUAL = 331  # added to N gives one that was not called before
 _MOST_PACKED = 1 << 21  # elements of all rows that are tried
+_HELD_STRIDES = range(5, 25)  # a number in the source among these may be that of a kernel
 _BESIDE = 16  # keeps the tail and the alignment of a row
 
 _OF_SMALL_VARIANCE = "tiny_variance"  # of 1e-8: y shows eps
@@ -153,14 +154,22 @@ def tells_packed_sizes_apart(call: Call) -> Iterator[str]:
             yield f"gives a wrong y for N = {later.case.hidden} after a call with N = {hidden}"
 
 
-@check(None, MANY_AXES)
+@check(None)
 def is_correct_with_many_axes(call: Call) -> Iterator[str]:
-    """An x of nine axes has the results of its rows: kernels may hold fewer strides."""
-    rows = (call.case.rows, *call.case.normalized_shape)
-    as_rows = call.changed(shape=rows, normalized_dims=call.case.normalized_dims)
-    if not as_rows.beyond(as_rows.outputs()) and (wrong := call.beyond(call.outputs())):
-        name = min(wrong, key=OUTPUTS.index)
-        yield f"gives a wrong {name} for an x of {call.inputs.x.dim()} axes"
+    """An x of many axes has the results of its rows, in any order in memory.
+
+    Kernels hold some number of strides, which may be in the source. The sizes of the axes repeat,
+    so that those of a row may be found at the wrong place.
+    """
+    held = {8, *(own for own in code_of(call.target).integers if own in _HELD_STRIDES)}
+    shapes = [(3, 4, 6) * 2, *((1,) * (own - 10) + (2,) * min(own + 3, 13) + (6,) for own in held)]
+    for shape, dims, layout in product(shapes, (1, 2, 3), ("contiguous", "reversed_axes")):
+        with suppress(ImplementationError):  # the scope records what the target declines
+            own = call.changed(shape=shape, normalized_dims=dims, layout=layout)
+            rows = (own.case.rows, *own.case.normalized_shape)
+            wrong = own.wrong()
+            if wrong and not call.changed(shape=rows, normalized_dims=dims).wrong():
+                yield f"gives a wrong {wrong} for {case_in_words(own.forward().case)}"
 
 
 @check(Direction.FORWARD)
@@ -499,16 +508,20 @@ def is_unchanged_by_modes_of_the_caller(call: Call) -> Iterator[str]:
     In the deterministic mode torch fills new memory, so that what is never written shows; where x
     has no rows, that may be dweight and dbias.
     """
-    calls = [call.changed(distribution="mixed_conditions")]  # shows other statistics, too
+    # the first shows other statistics, too
+    calls = [call.changed(distribution="mixed_conditions"), *call.each_affine()]
     with suppress(ImplementationError):  # it may decline an empty x
         empty = call.changed(shape=(0, call.case.hidden))
         empty.outputs()
         calls.append(empty)
-    for own in calls:
+    for own, default in product(calls, (torch.float16, torch.float64)):
         expected = copies_of(own.outputs())
-        with process_state_restored():
-            set_caller_state()
-            found = own.outputs()
         of_empty = "" if own.case.rows else ", for an empty x"
-        where = f"with another default dtype, deterministic or anomaly mode{of_empty}"
-        yield from own.gives_another(expected, found, where)
+        where = f"where the default dtype is {default} and deterministic and anomaly mode are on"
+        with process_state_restored():
+            set_caller_state(default)
+            try:
+                found = own.outputs()
+            except ContractViolationError as violation:
+                yield f"{violation}, {where}{of_empty}"
+        yield from own.gives_another(expected, found, f"{where}{of_empty}")
