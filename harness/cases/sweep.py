@@ -177,7 +177,10 @@ def _message(model: type[StrictTable], mistake: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         in_array = len(location) > 2
         owner = get_args(model.model_fields[str(location[0])].annotation)[0] if in_array else model
-        return f"unknown key{suggest(str(location[-1]), tuple(owner.model_fields))}"
+        key = str(location[-1])
+        axis = suggest(key, tuple(Grid.model_fields) if owner is Sweep else ())
+        in_grids = axis.replace("?", " in a [[grids]] table?")
+        return f"unknown key{suggest(key, tuple(owner.model_fields)) or in_grids}"
     if kind == "missing":
         return "missing"
     if kind == "value_error":

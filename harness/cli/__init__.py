@@ -5,14 +5,20 @@ The exit codes are those of :class:`harness.cli.exit_code.ExitCode`.
 
 from __future__ import annotations
 
-import click
+import sys
 
-from harness.cli.exit_code import CommandGroup
-from harness.cli.gates import ab, check, compare
-from harness.cli.list import list_
-from harness.cli.results import choose, export, history, import_results, merge, report
-from harness.cli.run import run
-from harness.cli.verify import explain, verify
+try:
+    import click
+
+    from harness.cli.exit_code import CommandGroup
+    from harness.cli.gates import ab, check, compare
+    from harness.cli.list import list_
+    from harness.cli.results import choose, export, history, import_results, merge, report
+    from harness.cli.run import run
+    from harness.cli.verify import explain, verify
+except KeyboardInterrupt:  # as CommandGroup ends a command
+    sys.stderr.write("layernorm-bench: interrupted before anything was measured\n")
+    raise SystemExit(130) from None
 
 __all__ = ["main"]
 

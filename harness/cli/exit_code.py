@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -81,9 +82,11 @@ def _errors_printed() -> Iterator[None]:
         raise
     except click.UsageError as error:
         message = " ".join(error.format_message().split()).removesuffix(".")  # one line
+        message = re.sub(r"'\[(\w+)\]'", r"'\1'", message)  # an optional argument
         # the message of a bad value says how to write it
         if error.ctx and type(error) is not click.BadParameter:
-            message += f"; see `{error.ctx.command_path} --help`"
+            see = " See" if message.endswith("?") else "; see"
+            message += f"{see} `{error.ctx.command_path} --help`"
         exit_with_error(message, ExitCode.WRONG_USE)
     except KeyboardInterrupt:
         exit_with_error("interrupted before anything was measured", ExitCode.INTERRUPTED)

@@ -15,6 +15,7 @@ import click
 
 from harness.cli.exit_code import ExitCode, exit_with_error
 from harness.cli.options import (
+    FOLDER,
     PATH,
     TEXT,
     SweepChoice,
@@ -168,7 +169,7 @@ def _print_comparison(comparison: Comparison, form: str) -> None:
 @click.command()
 @click.argument("run", type=PATH)
 @option("--baseline", "results file to compare with", PATH)
-@option("--against-history folder", "compare with a folder's last ten comparable runs", PATH)
+@option("--against-history folder", "compare with a folder's last ten comparable runs", FOLDER)
 @flag("--no-confirm", "do not time again what looks slower; it is reported as inconclusive")
 @flag("--accept", "show the changes, then make RUN the baseline")
 @flag(
@@ -188,13 +189,14 @@ def check(
 
     Statuses and memory are compared exactly, on any machine. So are errors on the same machine;
     on another one they may differ as by another order of the same sums. Latency is compared as
-    the ratio to the reference, and only between runs on the same machine with the same software.
+    the speed relative to native, and only between runs on the same machine with the same software.
     A case that looks slower is timed again in up to five fresh processes, and fails only if all
     five agree. With a history, a run counts as one process, so that the differences between runs
     are part of the judgement; times are judged from ten comparable runs on.
 
-    Exit code 0: nothing got worse. 1: a case got worse. 2: a file cannot be read. 3: nothing was
-    measured, or RUN was cut short. 4: nothing can be compared.
+    Exit code 0: nothing is known to have got worse, even if all cases are inconclusive. 1: a case
+    got worse. 2: a file cannot be read. 3: nothing was measured, or RUN was cut short. 4: nothing
+    can be compared.
     """
     outputs = map(click.get_current_context().params.get, ("junit", "summary", "as_json"))
     if record and (accept or no_confirm or any(outputs)):
@@ -307,8 +309,9 @@ def ab(revision: str, choice: SweepChoice, instructions: bool) -> Comparison:
     holds the implementations: this package's, or yours if -i names functions in it. Counts of
     instructions decide where times cannot tell.
 
-    Exit code 0: nothing got worse. 1: a case got worse. 2: there is no such revision, or it
-    cannot be imported. 3: nothing was measured. 4: nothing can be compared.
+    Exit code 0: nothing is known to have got worse, even if all cases are inconclusive. 1: a case
+    got worse. 2: there is no such revision, or it cannot be imported. 3: nothing was measured. 4:
+    nothing can be compared.
     """
     from harness.run import Fleet, count_instructions
 

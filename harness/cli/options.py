@@ -96,9 +96,11 @@ class Number(click.FloatRange):
 class FileName(click.Path):
     """The name of a file or folder; one that the system cannot look up is refused."""
 
-    def __init__(self, kind: str = "", ends: str = "", *, not_ends: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, kind: str = "", ends: str = "", *, not_ends: tuple[str, ...] = (), name: str = "file"
+    ) -> None:
         super().__init__(path_type=Path)
-        self.name = "file"  # and metavar
+        self.name = name  # and metavar
         self._kind, self._ends, self._not_ends = kind, ends, not_ends
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -109,6 +111,8 @@ class FileName(click.Path):
             self.fail(f"{path}: {self._kind} ends in {self._ends}", param, ctx)
         if path.suffix in self._not_ends:
             self.fail(f"{path}: {self._kind} does not end in {path.suffix}", param, ctx)
+        if self.name == "dir" and path.is_file():
+            self.fail(f"{path}: is a file; give a folder of results files", param, ctx)
         try:
             path.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -154,6 +158,7 @@ def _duration(text: str) -> float:
 
 
 PATH = FileName()
+FOLDER = FileName(name="dir")
 RESULTS = FileName("a results file", ".parquet")
 PAGE = FileName("a page", ".html")
 # a slip of the pen would replace what took hours, or was written by hand
@@ -186,9 +191,14 @@ def flag(names: str, help: str) -> Decorator:
 
 
 json_option = flag("--json as_json", "print JSON")
-time_budget_option = option(
-    "--time-budget time_budget_s", "start no new case after this time, such as 90s or 2h", DURATION
-)
+
+
+def time_budget_option(more: str = "") -> Decorator:
+    """Return the decorator of the option; its help ends with ``more``."""
+    text = f"start no new case after this time, such as 90s or 2h{more}"
+    return option("--time-budget time_budget_s", text, DURATION)
+
+
 max_condition_option = option(
     "--max-condition",
     "which inputs count: those with a condition number up to K; inf for all inputs",

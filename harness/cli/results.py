@@ -18,6 +18,7 @@ from harness.cases import AXES
 from harness.cli.exit_code import ExitCode
 from harness.cli.gates import add_summary, refuse_input
 from harness.cli.options import (
+    FOLDER,
     PAGE,
     PATH,
     RESULTS,
@@ -129,7 +130,7 @@ def choose(
 
 @click.command()
 @_RUNS
-@option("--out", "the page to write  [default: reports/RUN.html]", PAGE)
+@option("--out", "the page to write  [default: RUN.html, beside RUN]", PAGE)
 @option("--baseline", "also show what changed since this run, as `compare` does", PATH)
 @max_condition_option
 def report(
@@ -141,7 +142,7 @@ def report(
     it; a switch on the page shows the answer for other requirements.
 
     A folder of runs, given alone, is shown as a history: the trend of each case, change points and
-    their commits, and the latest run of each environment.
+    their commits, and the latest run of each environment. Its page is history.html in the folder.
 
     The page is self-contained. It needs neither torch nor the machine that was measured.
     """
@@ -160,7 +161,7 @@ def report(
         history, name = read_history(runs[0]), runs[0].resolve().name
         results = [run.results for run in history.latest]
         runs = tuple(run.path for run in history.latest)
-        out = out or Path("reports") / f"{name}.html"
+        out = out or history.folder / "history.html"
         more |= {"title": f"LayerNorm: history of {name}", "history": history}
     else:
         results = [read_run(path, samples=baseline is not None) for path in runs]
@@ -180,7 +181,7 @@ def write_page(
     Args:
         results: of one or several runs.
         runs: the results files; the page is named after the first.
-        out: the page; by default in reports/.
+        out: the page; by default beside the first file.
         others: what else the page shows, as :func:`harness.report.build_page` takes it.
 
     Raises:
@@ -188,7 +189,7 @@ def write_page(
     """
     from harness.report import build_page, write_whole
 
-    page = out or Path("reports") / f"{runs[0].stem}.html"
+    page = out or runs[0].with_suffix(".html")  # so no run replaces the page of another
     write_whole(page, build_page(results, files=[str(run) for run in runs], **others))
     return page
 
@@ -298,7 +299,7 @@ _METRICS = [metric.heading("trend") for metric in metrics_in("trend")]
 
 
 @click.command()
-@click.argument("folder", type=PATH, metavar="DIR")
+@click.argument("folder", type=FOLDER, metavar="DIR")
 @option("--case pattern", "only cases whose id holds this text, or matches it with * and ?")
 @option("--metric", "what to show", click.Choice(_METRICS), default="speed")
 @option("--run command", 'only runs whose command has this text: "preset ci"', default="")

@@ -55,7 +55,7 @@ FAIL_ON = Words(
 @flag("--report with_report", "also write the HTML page")
 @option("--shard", "run only part i of n of the cases, such as 2/4", SHARD)
 @option("--on", "run on the nodes of a Ray cluster; needs the extra ray", MACHINE)
-@time_budget_option
+@time_budget_option("; instructions are counted afterwards")
 @option("--case-timeout timeout_s", "end a case after this time  [default: 2m]", DURATION)
 @option("--processes", "time each case in N processes", click.IntRange(1, 40), metavar="N")
 @flag("--instructions", "also count the CPU instructions per call; needs valgrind")
@@ -129,7 +129,9 @@ def run(
         )
         with RunProgress(len(session.planned), quiet=quiet) as progress:
             try:
-                outcome = run_session(session, fleet, progress.show, progress.expect, print_error)
+                outcome = run_session(
+                    session, fleet, progress.show, progress.expect, print_error, progress.count
+                )
             except KeyboardInterrupt:
                 print_error(f"interrupted; finished cases are in {session.journal}; continue with")
                 click.echo(f"  {_command_to_continue(out)}", err=True)

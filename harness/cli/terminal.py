@@ -47,6 +47,15 @@ class RunProgress:
         self._total = total
         self._bar.update(self._task, total=total)
 
+    def count(self, done: int, total: int) -> None:
+        """Show of how many cases the instructions are counted."""
+        what = "counting instructions"
+        self._bar.update(self._task, completed=done, total=total, description=what)
+        self._bar.refresh()
+        if not self._quiet and self._bar.disable:
+            self._stream.write(f"[{done}/{total}] {what}\n")
+            self._stream.flush()
+
     def show(self, record: Record) -> None:
         """Show that a case is done, and estimate how long the rest will take."""
         self._done += 1

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _DIRECTIONS = Words(("forward", "backward"), is_closed=True)
 _STRENGTH_HELP = (
     "try every combination of so many conditions (shape, layout, distribution, ...): 2 takes "
-    "seconds per target, 3 a minute, 4 many minutes  [default: 3]"
+    "some ten seconds per target and dtype, 3 about a minute, 4 many minutes  [default: 3]"
 )
 
 
@@ -51,7 +51,7 @@ _STRENGTH_HELP = (
 @flag("--channels-first", "x is (batch, channels, ...), and the channels are normalised")
 @option("--init", "an argument of the target's constructor; repeatable", ASSIGNMENT, multiple=True)
 @flag("--huge", "also verify tensors of 2^31 elements: 10 GiB of memory, 20 with gradients")
-@time_budget_option
+@time_budget_option()
 @option("--timeout timeout_s", "end a target that takes longer", DURATION, default="10m")
 @flag("--verbose", "print every failed case, cause, count and reason, too")
 @json_option

@@ -158,7 +158,7 @@ METRICS: tuple[Metric, ...] = (
            _in("terminal brief csv page page_interval", summary="time per call",
                trend="time"), is_estimate=True, note=_is_invalid),
     Metric("speed", "speed", "speed", "latency.reference_ratio",
-           _in("terminal brief", summary="speed relative to the reference", trend="speed"), _speed,
+           _in("terminal brief", summary="speed relative to native", trend="speed"), _speed,
            better="higher", is_estimate=True),
     Metric("ratio", "time over the reference's", "ratio", "latency.reference_ratio",
            _in("csv page"), is_estimate=True),

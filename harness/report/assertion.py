@@ -24,5 +24,6 @@ def assert_layer_norm(target: Target, options: VerifyOptions) -> None:
     """
     verdict = verify_target(target, options)
     if not verdict.is_accepted(strict=options.strict):
-        lines = terminal_lines(document_of_verdict(verdict))
+        *document, _ = document_of_verdict(verdict)  # without the line on the command's options
+        lines = terminal_lines(document)
         raise AssertionError("\n".join(line for line, _ in lines))

@@ -126,7 +126,7 @@ def gate_verdicts(data: PageData) -> tuple[Block, ...]:
     _, words = verdict(comparison)
     blocks = document_of_comparison(comparison, most_rows=_MOST_ON_PAGE)
     explained = (
-        "Speeds are relative to the reference; above 1 is faster now. Nothing was timed again for "
+        "Speeds are relative to native; above 1 is faster now. Nothing was timed again for "
         "this page; `layernorm-bench compare --json` has every case."
     )
     return (Text(f"{words[0].upper()}{words[1:]}.", "title"), *blocks, Text(explained))
@@ -180,7 +180,7 @@ def how_it_changed(data: PageData) -> tuple[Block, ...]:
     return (
         Text(
             f"{_span(history)}, in the order of their commits. The other sections are of the "
-            "latest run of each environment. Speeds are relative to the reference, which is timed "
+            "latest run of each environment. Speeds are relative to native, which is timed "
             "in turn with each case."
         ),
         *(Text(note[0].upper() + note[1:]) for note in _notes(history, speeds)),
@@ -313,7 +313,7 @@ def _figures(history: History, trend: Trend) -> Iterator[Block]:
     )
     if panels:
         yield FigureBlock(
-            title="Speed relative to the reference, run by run",
+            title="Speed relative to native, run by run",
             caption="Each point is a run, with the interval of its measurement. The line is the "
             f"median between changes, and the band {BAND_SPREADS:g} standard deviations of the "
             "noise between runs. A dashed line is a change point. The interval of a run of one "

@@ -105,7 +105,10 @@ def headline_of(found: Choices | Answer) -> list[str]:
         up_to, inputs = requirements.max_condition, "all inputs"
         if isfinite(up_to):
             inputs = f"inputs with a condition number up to {rounded(up_to)}"
-        lines.append(f"Chosen: the fastest of those {right} on {inputs}{error}.")
+        start = "Chosen: the fastest of those"
+        if not any(one.best for one in found.choices):
+            start = "Required:"
+        lines.append(f"{start} {right} on {inputs}{error}.")
     return lines
 
 
@@ -426,9 +429,6 @@ def _first_failure(
 
 # --- documents -----------------------------------------------------------------------------------
 
-SCENARIO_COLUMNS = columns("for", "run", "speed#", "time#", "error#", "memory#", "because")
-"""Of :func:`scenario_row`."""
-
 
 def choices_document(
     choices: Choices, workload_choices: Sequence[WorkloadChoice], evidence: Sequence[str]
@@ -451,7 +451,7 @@ def _choice_blocks(choices: Choices) -> Document:
         *map(Text, headline_of(choices)),
         Text(""),
         Table(
-            columns=SCENARIO_COLUMNS,
+            columns=columns("for", "run", "speed#", "time#", "error#", "memory#", "because"),
             rows=tuple(
                 scenario_row(choice, several=len(choices.environments) > 1, is_priced=is_priced)
                 for choice in choices.choices

@@ -72,8 +72,14 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASH = "–"  # printed where nothing was measured
 
 
-def rounded(value: float | None, digits: int = 3) -> str:
-    """Return ``value`` with that many significant digits; a dash for None or NaN."""
+def rounded(value: float | None, digits: int = 3, *, as_power: bool = False) -> str:
+    """Return ``value`` with that many significant digits; a dash for None or NaN.
+
+    Args:
+        value: any number.
+        digits: that are shown.
+        as_power: whether numbers that need no power of ten have one, too.
+    """
     if value is None or isnan(value):
         return DASH
     if isinf(value):
@@ -82,7 +88,7 @@ def rounded(value: float | None, digits: int = 3) -> str:
         return "0"
     shown = float(f"{value:.{digits}g}")
     exponent = floor(log10(abs(shown)))
-    if -4 <= exponent < 5:
+    if -4 <= exponent < 5 and not as_power:
         return f"{shown:,.10g}"
     power = f"10{str(exponent).translate(_SUPERSCRIPTS)}"
     mantissa = f"{shown / 10.0**exponent:.{digits}g}"

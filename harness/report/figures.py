@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from math import exp, floor, inf, isnan, log10
 from operator import itemgetter
@@ -216,7 +217,7 @@ def _shortened(label: str, most: int = 36) -> str:
 
 
 def log_scales(
-    axes: Axes, x: pd.Series, y: tuple[float, float], write_y: Callable[[float], str] = rounded
+    axes: Axes, x: pd.Series, y: tuple[float, float], write_y: Callable[..., str] | None = None
 ) -> None:
     """Make both axes logarithmic, with labels at decades, and between them if decades are few.
 
@@ -224,15 +225,17 @@ def log_scales(
         axes: that are empty.
         x: values, positive and finite; the limits are a little beyond them.
         y: the limits.
-        write_y: makes the labels of y.
+        write_y: makes the labels of y; by default as those of x, which are all powers of ten if
+            one has to be.
     """
     low, high = x.min(), x.max()
     margin = max(1.25, (high / low) ** 0.04)
     axes.set(xscale="log", yscale="log", xlim=(low / margin, high * margin), ylim=y)
-    for axis, write in ((axes.xaxis, rounded), (axes.yaxis, write_y)):
+    for axis, write in ((axes.xaxis, None), (axes.yaxis, write_y)):
         low, high = axis.get_view_interval()
         span = log10(high / low)
         between = () if span >= 3 else (2, 5) if span > 0.6 else (1.5, 2, 3, 4, 5, 7)
+        write = write or partial(rounded, as_power=low < 1e-4 or high >= 1e5)
         axis.set_major_locator(LogLocator(subs=(1, *between), numticks=_MANY_TICKS))
         axis.set_major_formatter(FuncFormatter(lambda value, _, write=write: write(value)))
         axis.set_minor_locator(NullLocator())

@@ -256,6 +256,8 @@ def _cards(data: PageData) -> Iterator[dict[str, str]]:
         names = groups.get(status, [])
         if names or status.is_measured:
             heading = in_words(status).capitalize()
-            most = Counter(names).most_common(_MOST_BLAMED)
-            blamed = ", ".join(f"{name} {number:,}" for name, number in most) or "none"
+            all_blamed = [f"{name} {number:,}" for name, number in Counter(names).most_common()]
+            blamed = ", ".join(all_blamed[:_MOST_BLAMED]) or "none"
+            if left := len(all_blamed[_MOST_BLAMED:]):
+                blamed += f", and {left:,} more"
             yield {"heading": heading, "text": f"{len(names):,}", "note": blamed, "status": status}

@@ -29,7 +29,7 @@ from harness.records import (
     Record,
     Run,
 )
-from harness.records.refusal import NotMeasuredError, Refusal
+from harness.records.refusal import NotMeasuredError, Refusal, refusing
 from harness.store import Results, from_plain, to_plain
 
 __all__ = [
@@ -84,10 +84,11 @@ def import_benchmarks(path: Path, command: str) -> Results:
         NotMeasuredError: it holds no benchmark.
     """
     try:
-        content: Any = json.loads(path.read_bytes())
+        with refusing(path, "read"):
+            content: Any = json.loads(path.read_bytes())
         environment = from_plain(Environment, content["machine_info"][KEY])
         records = tuple(_record(benchmark, environment) for benchmark in content["benchmarks"])
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         what = f"missing: {error}" if isinstance(error, KeyError) else error
         raise Refusal(
             f"{path}: is damaged, or is not JSON that `pytest --layernorm-sweep ci "

@@ -20,7 +20,6 @@ from harness.records.text import (
     speed_text,
 )
 from harness.report.choice import (
-    SCENARIO_COLUMNS,
     fault_text,
     pace_text,
     run_text,
@@ -117,7 +116,7 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
         title="The same for each shape",
         caption=f"{_SPEED} Each row is decided by its own times, so that it can differ from the "
         f"table above.{more}",
-        columns=SCENARIO_COLUMNS,
+        columns=columns("For", "Run", "Speed#", "Time#", "Error#", "Memory#", "Because"),
         is_folded=not is_short,
     )
     return (*([overall] if overall.rows else []), each_shape)

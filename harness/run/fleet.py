@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import re
 import signal
 import sys
 from collections import deque
@@ -120,6 +121,13 @@ def why_unresolved(runner: CaseRunner, options: tuple[str, _Init]) -> str | None
         with suppress(TamperingError):  # it is found; each of its cases will say so
             runner.trusted.imported(target, partial(implementations.find, options=call_options))
     except implementations.TargetError as error:
+        path = Path(target)
+        if path.is_dir():
+            return f"{target}: is a folder; give {target.rstrip('/')}/FILE.py:NAME"
+        if path.suffix == ".py" and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            names = ", ".join(re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE))
+            return f"{target}: give {target}:NAME; it defines {names or 'no function or class'}"
         return str(error)
     return None
 

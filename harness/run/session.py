@@ -97,6 +97,7 @@ def run_session(
     on_record: Callable[[Record], None],
     on_start: Callable[[int], None] = lambda missing: None,
     on_note: Callable[[str], None] = lambda note: None,
+    on_count: Callable[[int, int], None] = lambda done, total: None,
 ) -> SessionOutcome:
     """Measure every case that is not in the journal yet, and store the journal as parquet.
 
@@ -108,6 +109,8 @@ def run_session(
         on_record: called with each record once it is on disk.
         on_start: called with the number of cases to measure.
         on_note: called with what the user must know, in one line.
+        on_count: called with the number of cases whose instructions are counted, and that of all
+            to count, at the start and after each.
 
     Raises:
         Refusal: the results file exists, and the session does not continue it.
@@ -148,7 +151,7 @@ def run_session(
             # how long an ended process had spent in its case is unknown
             has_ended_process |= record.status in {Status.TIMEOUT, Status.CRASHED}
             on_record(record)
-        counts = {} if left else _counts(session, kept.in_order(), on_note)
+        counts = {} if left else _counts(session, kept.in_order(), on_note, on_count)
         wall_s, overhead = monotonic() - session.began, None
         if useful_s and not has_ended_process:
             overhead = max(1 - useful_s / wall_s, 0.0)
@@ -194,7 +197,10 @@ def _refuse_existing_output(session: Session) -> None:
 
 
 def _counts(
-    session: Session, records: Iterable[Record], on_note: Callable[[str], None]
+    session: Session,
+    records: Iterable[Record],
+    on_note: Callable[[str], None],
+    on_count: Callable[[int, int], None],
 ) -> dict[Case, int | str]:
     """Count the instructions of the cases that ask for it and have no count from before."""
     planned = {row.case for row in session.planned if Measurement.INSTRUCTIONS in row.measurements}
@@ -206,7 +212,13 @@ def _counts(
     if cases and (why := unavailable()):
         on_note(f"instructions are not counted: {why}")
         return {}
-    return dict(count_instructions(cases, session.sweep.timeout_s)) if cases else {}
+    counts: dict[Case, int | str] = {}
+    if cases:
+        on_count(0, len(cases))
+        for case, counted in count_instructions(cases, session.sweep.timeout_s):
+            counts[case] = counted
+            on_count(len(counts), len(cases))
+    return counts
 
 
 def _counted(record: Record, counted: int | str | None) -> Record:

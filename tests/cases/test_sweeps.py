@@ -146,6 +146,7 @@ def test_every_axis_reaches_its_case() -> None:
 # a value of another type is refused, not coerced, and so is one out of range
 BAD_FILE = """
 descripton = "many mistakes"
+implementation = ["native"]
 min_epochs = "7"
 timeout_s = nan
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from factories.commanding import ONE, PROGRAM, call
 from factories.compared_runs import STEADY, make_case, make_record, results_of
+from factories.python_process import python
 
 from harness.cli.terminal import RunProgress
 from harness.store import read, write
@@ -80,6 +81,24 @@ def test_in_a_pipe_progress_is_a_line_per_case_with_the_time_left(
     begin = r"\[1/2\] ok +native/forward/2x8/float32/normal  [\w. ]+ulp in y"
     assert re.fullmatch(rf"{begin}  \(3 min 20 s left\)", first)
     assert second.startswith("[2/2] ok")
+
+
+def test_counting_instructions_has_a_line_per_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.session.unavailable", lambda: None)
+    counts = [7]
+    monkeypatch.setattr(
+        "harness.run.session.count_instructions", lambda cases, _: zip(cases, counts, strict=True)
+    )
+    _, *lines = call("run", *ONE, "--instructions").stderr.splitlines()
+    assert lines == ["[0/1] counting instructions", "[1/1] counting instructions"]
+
+
+def test_an_interruption_while_the_commands_are_imported_is_one_line() -> None:
+    lines = ("import sys", "class Interrupting:", " def __bool__(self): raise KeyboardInterrupt")
+    # the first import that asks whether there is a type checker is interrupted
+    program = "\n".join([*lines, "import typing", "typing.TYPE_CHECKING = Interrupting()", PROGRAM])
+    done = python("-c", program, code=130)
+    assert done.stderr == "layernorm-bench: interrupted before anything was measured\n"
 
 
 class Terminal(StringIO):

@@ -79,6 +79,7 @@ RUNS: dict[str, Sequence[Record]] = {
 CALLS = '[[calls]]\nshape = "7x7"\ndtype = "float32"\ndirection = "forward"\n'
 TEXTS = {
     "file": "no folder",
+    "mine.py": "def my_norm(x): ...\n\n\nclass Mine: ...\n",
     "junk.parquet": "junk",
     "bad.toml": '[[grids]]\nshapes = ["4xx"]\nseeds = []\nshape = ["4x4"]\n',
     "names.toml": '[[grids]]\nlayouts = ["contigous"]\nimplementations = ["nativ"]\n',

@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from factories.choice_records import SHAPES, failed, ran, timed, vacuous
 from factories.compared_runs import make_case, make_record, results_of, with_memory
@@ -33,6 +34,7 @@ from harness.records import (
 from harness.regression import compare_as_stored
 from harness.report import build_page, definitions, drawings_of, file_of, tables_of, write_whole
 from harness.report import provenance as provenance_module
+from harness.report.figures import canvas, log_scales
 from harness.store import Results
 
 FAILED = Record(
@@ -129,6 +131,14 @@ def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
     heats = {row[0].text: row[2].heat for row in table.rows if row[1].text == "float32"}
     wanted = {"native": 0, "twice": 0.5, "half": -0.5, "tenth": -1}
     assert {name: heats[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("most", [4e4, 2e5])
+def test_ticks_are_powers_of_ten_all_or_none(most: float) -> None:
+    with canvas(5.0, 3.0) as (_, axes):
+        log_scales(axes, pd.Series([2e4, most]), (1.0, 9.0))
+        ticks = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert {"10⁴" in tick or "10⁵" in tick for tick in ticks} == {most > 1e5}
 
 
 @pytest.mark.parametrize(("name", "symbol"), [("again", ""), ("near", "≈"), ("off", "✕")])
