@@ -31,7 +31,7 @@ def is_the_bias_in_rows_of_one(call: Call) -> Iterator[str]:
     largest = _LARGE.get(call.case.dtype, _USUAL_LARGE)
     exact = "y is the bias, and dx and dweight are 0"
     with suppress(ImplementationError):  # a remark of its own, if it is one at all
-        one = call.changed(shape=(_ROWS, 1), distribution=f"largest_{largest}")
+        one = call.changed(shape=(_ROWS, 1), distribution=f"largest_{largest}", eps=1e-5)
         is_judged = one.case.hidden == 1 and one.case.eps
         if is_judged and (wrong := listed(_not_of_rows_of_one(one, one.outputs()))):
             yield f"gives a wrong {wrong} in rows of one element at |x| = {largest}, where {exact}"

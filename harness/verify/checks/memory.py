@@ -35,7 +35,7 @@ from harness.verify.checks.contract_checks import (
     TWO_AXES,
     check,
 )
-from harness.verify.raises import case_in_words
+from harness.verify.words import case_in_words
 
 __all__ = [
     "SHARES_EARLIER_Y",

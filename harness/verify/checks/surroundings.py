@@ -44,7 +44,7 @@ from harness.verify.checks.contract_checks import (
 )
 from harness.verify.code import code_of
 from harness.verify.in_scope import scope_of
-from harness.verify.raises import case_in_words
+from harness.verify.words import case_in_words
 from implementations.torch_private import spin
 
 __all__ = [
