@@ -420,7 +420,7 @@ class Search:
         if axis in _SIZES and not 0 < value <= self.effort.most_elements:
             self.too_large.add(int(value))
             return None
-        row = {**row, **_values(row, axis, value, _NARROW if at % 3 else _WIDE)}
+        row = {**row, **_values(row, axis, value, at)}
         if at % 2 and axis in {"hidden", "elements"}:
             row["normalized_axes"] = 1
         case = scope.fit(case_from(row, self.implementation.name, dtype, device))
@@ -451,18 +451,21 @@ def _shape_of(axis: str, size: int) -> tuple[int, ...]:
     return many.get(axis, (2, size))
 
 
-def _values(row: Row, axis: str, value: Any, narrow: int) -> Row:
-    """Return the values of a row that make a change; where one size is large, others are small."""
+def _values(row: Row, axis: str, value: Any, at: int) -> Row:
+    """Return the values of a row that make a change; where one size is large, others are small.
+
+    ``at`` is the number of the row: what it leaves open varies with it.
+    """
     if axis == "elements":
         hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
         return {"hidden": hidden, "rows": -(-value // hidden), "leading_axes": 1}
     if axis == "hidden":
         return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
     if axis in _SIZES:
+        narrow = _NARROW if at % 3 else _WIDE
         hidden = min(row["hidden"], max(_USUAL_ELEMENTS // max(value, 1), narrow))
         # an x of no leading axis is one row, and a leading axis that is changed is one of several
-        own = row["leading_axes"]
-        leading_axes = max(own, 1) if axis == "rows" else 2 + own % 2
+        leading_axes = max(row["leading_axes"], 1) if axis == "rows" else 2 + at % 2
         return {"rows": 6, "hidden": hidden, "leading_axes": leading_axes, axis: value}
     return {axis: value}
 

@@ -97,6 +97,12 @@ WRONG = [
     ["if 9000 < n <= 16384 and weight is not None: y = y * 1.001", "return y"],
     ["if large(x): y = y * 1.001", "return y"],
     ["return torch.cat([y[..., :7000], x[..., 7000:]], -1)"],
+    # arithmetic alone, so that no condition tells where
+    ["return y + (x.dim() == 3 and x.shape[0] > 1) * (x.shape[-2] // 700)"],
+    ["return y + (x.dim() == 4 and x.shape[1] > 1) * (x.shape[-2] // 700)"],
+    ["return y + (x.dim() > 2) * (x.shape[0] // 700)"],
+    ["return y + (x.dim() == 4 and n == x.shape[-1]) * (x.shape[1] % 8 == 1)"],
+    ["return y + (len(normalized_shape) == 3) * (x.shape[-2] // 75)"],
     ["return y if eps > 3e-9 else right(x, normalized_shape, weight, bias, 3e-9)"],
     [
         "if weight is not None and bool((weight - 1).abs().max() < 2e-4): y = y - bias",
