@@ -118,7 +118,8 @@ def _sentences(verdict: Verdict) -> list[str]:
         case Outcome.WRONG:
             return [*_wrong(verdict), *_inaccurate(verdict), *_right(verdict), *_so_far(verdict)]
         case Outcome.RIGHT:
-            first = f"{name} is a LayerNorm{over}{_but_raises(verdict)}."
+            left = f", in {count(verdict.cases, 'case')}" if verdict.left else ""
+            first = f"{name} is a LayerNorm{over}{left}{_but_raises(verdict)}."
             return [first, *_unverified(verdict)]
     how = [text.removeprefix("Inaccurate in ") for text in _inaccurate(verdict)]
     first = f"{name} is a LayerNorm{over}, but inaccurate in "
@@ -228,7 +229,7 @@ def _why_not_verified(verdict: Verdict) -> str:
     if verdict.scope is None and verdict.declined:
         return verdict.declined[0].text.rstrip(".")
     tried = verdict.cases + sum(own.declined for own in verdict.counts)
-    if verdict.left > verdict.cases:
+    if verdict.left:
         return f"the time was over after {tried:,} of {count(tried + verdict.left, 'case')}"
     return f"it gave a result in {verdict.cases} of {count(tried, 'case')}"
 

@@ -36,6 +36,8 @@ __all__ = [
 QUICKEST, DEFAULT = 2, 3
 """Strengths: the conditions of which every combination is tried."""
 
+_LEAST_TRIED = 200  # cases per dtype: one of each group, and some combinations
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
@@ -267,11 +269,12 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """Wrong if anything was wrong; a LayerNorm only if half of the cases or more were tried."""
+        """Wrong if anything was wrong; a LayerNorm only if enough cases were tried."""
         if self.is_wrong:
             return Outcome.WRONG
         is_verified = self.ok > 0 and any(count.is_verified for count in self.counts)
-        if not is_verified or self.ended or self.left > self.cases:
+        is_too_short = self.left > 0 and self.cases < _LEAST_TRIED * len(self.counts)
+        if not is_verified or self.ended or is_too_short:
             return Outcome.NOT_VERIFIED
         return Outcome.INACCURATE if self.of(Severity.INACCURATE) else Outcome.RIGHT
 
