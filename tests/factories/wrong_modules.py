@@ -487,13 +487,6 @@ class ClonesWhatItShares(Norm):
         return self
 
 
-class BothOrNone(Norm):
-    """Takes a module without a weight for one without parameters."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x, self.weight, None if self.weight is None else self.bias)
-
-
 class StrideOfEvaluation(Norm):
     """Reads x as if it were contiguous, in evaluation mode with gradients on."""
 
@@ -968,3 +961,22 @@ class AlwaysInEvaluation(Norm):
 
     def train(self, mode: bool = True) -> Any:
         return super().train(False)
+
+
+class BothOrNone(Norm):
+    """Has no bias without a weight: its constructor makes none, either."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.weight, None if self.weight is None else self.bias)
+
+
+class ChannelsOfImages(nn.Module):
+    """Over axis 1; its weight has an axis of 1 for each other one."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(1, dim, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+        return (x - mean) * torch.rsqrt(variance + 1e-5) * self.gamma

@@ -86,7 +86,6 @@ WRONG = {
     "OldGradients": "weight.grad.dtype is torch.float32, not torch.float64",
     "ClonesWhatItShares": "weight.is_shared() is False, not True",
     "GlobalHookResults": "ignores the results of global forward hooks in evaluation mode",
-    "BothOrNone": "gives no dbias in every mode where its weight was set to None",
     "StrideOfEvaluation": "gives a wrong y in evaluation mode, for an x of 66x40",
     "OnePassInEvaluation": "gives a wrong y in evaluation mode where rows are far from 0",
     "UnfreezesWhatItConverts": "where from_torch() made a frozen torch.nn.LayerNorm",
@@ -140,7 +139,8 @@ RIGHT = {
         name: getattr(wrong_modules, name)
         for name in (
             "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
-            "Dropping", "Subclass", "Passing", "AlwaysInEvaluation",
+            "Dropping", "Subclass", "Passing", "AlwaysInEvaluation", "BothOrNone",
+            "ChannelsOfImages",
         )
     },
     **{

@@ -189,7 +189,7 @@ def is_as_accurate_in_evaluation_mode(call: Call) -> Iterator[str]:
 
 @_way("its weight was set to None")
 def is_right_with_its_weight_removed(made: Made) -> Made:
-    """The bias stays; of a module that may be made with one of them alone."""
+    """The bias stays; of a module that may be made without a weight."""
     return _without(made, "weight")
 
 
@@ -200,8 +200,8 @@ def is_right_with_its_bias_removed(made: Made) -> Made:
 
 
 def _without(made: Made, role: str) -> Made:
-    has_one_alone = {"weight", "bias"} & {*module_of(made.call).switches.values()}
-    if role not in made.names or not has_one_alone or not _has_plain_names(made):
+    is_offered = role in module_of(made.call).switches.values()
+    if role not in made.names or not is_offered or not _has_plain_names(made):
         return made
     names = {own: name for own, name in made.names.items() if own != role}
     setattr(made.module, made.names[role], None)
@@ -313,7 +313,8 @@ def is_right_when_pruned_by_torch(made: Made) -> Made:
     for role, parameter in made.parameters.items():
         mask = torch.arange(parameter.numel()).view_as(parameter) % 2
         prune.custom_from_mask(made.module, made.names[role], mask)
-        left[role] = made.call.parameters[role] * mask
+        kept = made.call.parameters[role]  # of another shape where channels come first
+        left[role] = kept * mask.view_as(kept)
     names = {role: f"{name}_orig" for role, name in made.names.items()}
     return replace(made, names=names, call=made.call.on(**left))
 
