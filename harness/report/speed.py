@@ -207,7 +207,7 @@ def latency_against_size(data: PageData) -> tuple[Block, ...]:
         f"{label} {percent_text(mean)} ({percent_text(least)} to {percent_text(most)})"
         for label, mean, least, most in ends.reset_index().to_numpy()
     )
-    text = f"The fastest reach of the speed of a copy, on average: {names}. " if names else ""
+    text = f"Share of the speed of a copy, on average: {names}. " if names else ""
     return (Text(f"{text}{_certainty(timed['latency_s'], timed['latency_high_s'])}"), *figures)
 
 
@@ -334,8 +334,8 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
         )
         ahead = f"{fastest}, the fastest on average, is faster than {REFERENCE_NAME} in "
         text = f"{ahead}{listed(counts)}. {text}"
-        cells = {"Faster in": _faster_cases}
-        blocks.insert(0, _summary(others, "speed", "speed-summary", f"{title}: all shapes", cells))
+        more = {"Faster in": _faster_cases}
+        blocks.insert(0, _summary(others, "speed", "speed-summary", f"{title}: all shapes", more))
     return (Text(text), *blocks)
 
 
