@@ -188,7 +188,7 @@ def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) 
 
 
 def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return the largest error of y of a candidate beside native's, and its memory."""
+    """Return the largest error of y of a candidate beside native's as timed, and its memory."""
     pairs = [(one, native) for choice, one in served if (native := choice.candidate(NATIVE))]
     records = ([record for pair in pairs for record in pair[at].timed] for at in (0, 1))
     own, of_native = (
@@ -198,7 +198,7 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
     parts = []
     if own and of_native:
         beside = f"{REFERENCE_NAME}: {ulp_text(max(of_native))}"
-        parts.append(f"has errors up to {ulp_text(max(own))} in y ({beside})")
+        parts.append(f"has errors up to {ulp_text(max(own))} in y on the timed inputs ({beside})")
     ratios = [
         one.peak_bytes / native.peak_bytes
         for one, native in pairs
