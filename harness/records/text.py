@@ -33,6 +33,13 @@ def listed(words: Iterable[object], word: str = "and") -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
+def first_of(words: Iterable[object], most: int = 3) -> str:
+    """Return "a, b, c and 2 more"."""
+    every = [*map(str, words)]
+    left = len(every) - most
+    return ", ".join(every[:most]) + (f" and {left:,} more" if left > 0 else "")
+
+
 def in_words(name: str) -> str:
     """Return a name such as "out_of_memory" as words: "out of memory"."""
     return name.replace("_", " ")
@@ -96,13 +103,15 @@ def as_speed(time_ratio: Estimate) -> Estimate:
 
 
 def speed_text(speed: float, decimals: int = 2) -> str:
-    """Return a speed relative to another one: "1.31x", "12.3x", "0.0123x".
+    """Return a speed relative to another one: "1.31x", "12.3x", "0.012x".
 
     Near 1 it has ``decimals``; gates, which judge changes of a few percent, write three.
     """
     if not isfinite(speed):
         return "unknown"
-    return f"{speed:.{decimals}f}x" if 0.095 <= speed < 10 else f"{speed:.3g}x"
+    if 0.095 <= speed < 10:
+        return f"{speed:.{decimals}f}x"
+    return f"{speed:.3g}x" if speed >= 10 or not speed else f"{speed:#.2g}x"
 
 
 def interval_text(found: Estimate, write: Callable[[float], str] = speed_text) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, sqrt
 from typing import Any
@@ -20,8 +20,9 @@ from harness.numerics import (
     largest_error_ulp,
 )
 from harness.records import Direction, Mode, OutputErrors, Record, Status
-from harness.records.text import count, in_words, ulp_text
+from harness.records.text import count, first_of, in_words, ulp_text
 from harness.report.document import (
+    SYMBOLS,
     SYMBOLS_TEXT,
     Block,
     Cell,
@@ -46,7 +47,7 @@ from harness.report.figures import (
     log_scales,
     series_id,
 )
-from harness.report.frame import PageData, groups, tables_by_device, worst
+from harness.report.frame import PageData, groups, is_exactly_zero, tables_by_device, worst
 
 _CONDITION_CAPTION = (
     "Marks: the largest error that was measured, of standard normal numbers plus a growing "
@@ -57,7 +58,7 @@ _CONDITION_CAPTION = (
     "lose every digit, so that a mark there is out of guarantee. A mark above the line of its "
     "class is inaccurate or wrong. The condition number of a row, sqrt(1 + mean²/variance), is "
     "about its mean over its standard deviation. Above the upper dashed line no digit of the "
-    "result is right. Constant rows have an infinite condition and are only in the tables."
+    "result is right. Constant rows have an infinite condition and are not drawn."
 )
 
 
@@ -101,8 +102,9 @@ def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBloc
     # the shape and setting with the most offsets; of several, the largest
     offsets = series.groupby(["elements", "shape", "setting"])["distribution"].nunique()
     _, shape, setting = offsets.sort_values(kind="stable").index[-1]
-    here = finite[(finite["shape"] == shape) & (finite["setting"] == setting)]
-    here = worst(here, ["implementation", "mode", "distribution"], "y_ulp")
+    own = rows[(rows["shape"] == shape) & (rows["setting"] == setting)]
+    own = worst(own, ["implementation", "mode", "distribution"], "y_ulp").sort_index()
+    here = own[own.index.isin(finite.index)]
     is_offset = here["distribution"].isin(series["distribution"])
     points, lines = here[~is_offset], here[is_offset].sort_values("condition", kind="stable")
     bounds = _bounds(lines)
@@ -113,7 +115,7 @@ def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBloc
         title=title,
         caption=_CONDITION_CAPTION,
         panels=(Panel(name_of("error against condition", device, dtype), title, draw),),
-        conclusion=_conclusion(lines, bounds),
+        conclusion=_conclusion(own, bounds),
         legend=(
             *(
                 LegendEntry(in_words(name), f"series-{i}", mark)
@@ -126,23 +128,32 @@ def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBloc
     )
 
 
-def _conclusion(lines: pd.DataFrame, bounds: list[BoundLine]) -> str:
-    """Say which implementations were right at every offset, where the others fail, and the limits.
+def _conclusion(rows: pd.DataFrame, bounds: list[BoundLine]) -> str:
+    """Say up to which condition number each implementation was right, and the limits in theory.
 
-    The limits are those in theory, of each class.
+    Rows that round to a constant, which the figure cannot show, are told apart.
     """
-    failing = lines[lines["status"] != Status.OK]
-    limits = failing.groupby("label", observed=True)["condition"].min().sort_values(kind="stable")
-    kept = lines[~lines["label"].isin(limits.index)]
+    is_drawn, is_right = np.isfinite(rows["condition"]), rows["status"] == Status.OK
+    limits = rows[is_drawn & ~is_right].groupby("label", observed=True)["condition"].min()
+    kept = rows[is_drawn & ~rows["label"].isin(limits.index)]
     sentences = []
     if len(kept):
         names = ", ".join(str(label) for (label,), _ in groups(kept, "label"))
+        highest, error = rounded(kept["condition"].max()), ulp_text(kept["y_ulp"].max())
         sentences.append(
-            f"Right at every condition number: {names} (up to {ulp_text(kept['y_ulp'].max())} off)."
+            f"Right up to condition {highest}, the highest measured: {names} (up to {error} off)."
         )
     if len(limits):
-        names = ", ".join(f"{label} at condition {rounded(at)}" for label, at in limits.items())
-        sentences.append(f"First failure measured: {names}.")
+        limits = limits.sort_values(kind="stable")
+        names = ", ".join(f"{label} at {rounded(at)}" for label, at in limits.items())
+        sentences.append(f"First condition that is not right: {names}.")
+    beyond = worst(rows[~is_drawn & ~is_right], ["label"], "y_ulp").sort_index()
+    if len(beyond):
+        names = ", ".join(
+            f"{label} {in_words(status)} (up to {ulp_text(error)} off)"
+            for label, status, error in beyond[["label", "status", "y_ulp"]].to_numpy()
+        )
+        sentences.append(f"On rows that round to a constant, which are not drawn: {names}.")
     ends = ", ".join(
         f"{bound.words} {rounded(bound.limit, 2)}" for bound in bounds if np.isfinite(bound.limit)
     )
@@ -173,42 +184,58 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
             for index in backward.index
             if (record := data.records[index]).errors
             for output in record.errors.outputs
+            if not is_exactly_zero(output)
         ],
         columns=["case", "output", "ulp", "status"],
     )
     axes = ["device", "direction", "dtype", "label"]
     outputs = outputs.join(cases[axes], on="case")
-    largest = outputs.groupby([*axes, "output"], observed=True)["ulp"].transform("max")
-    firsts = worst(outputs.assign(ulp=largest), [*axes, "output"], "ulp")
+    is_unbounded = outputs["status"] == Status.OUT_OF_GUARANTEE
+    keys = [*axes, "output"]
+    beyond = outputs[is_unbounded].groupby(keys, observed=True)["ulp"].max().rename("beyond")
+    # without any guarantee, the cell has that alone
+    firsts = worst(outputs.assign(last=is_unbounded).sort_values("last"), [*keys, "last"], "ulp")
+    firsts = firsts.sort_values("last", kind="stable").drop_duplicates(keys).join(beyond, on=keys)
     tables = tables_by_device(
         firsts,
         "gradients",
         "Largest error of the gradients in ulp",
-        f"At the scale of their row or column, the worst of all shapes and inputs. {SYMBOLS_TEXT}",
-        lambda row: pill(row.status, rounded(row.ulp)),
+        "At the scale of their row or column: of all shapes and inputs, the largest error with the "
+        f"worst status among those with a guarantee. Second line: without one. {SYMBOLS_TEXT} "
+        "Gradients that are exactly 0 are not counted: their ulp has no meaning.",
+        _gradient_cell,
         across="output",
         order=("dx", "dweight", "dbias"),
     )
-    of_all = f"Of {count(len(backward), 'case')} with gradients"
-    texts = [_gradients_text(backward, one) for one in (Status.WRONG, Status.INACCURATE)]
-    return (Text(f"{of_all} {' and '.join(texts)}."), *tables)
+    return (Text(f"{status_text(backward, 'with gradients')}."), *tables)
 
 
-def _gradients_text(backward: pd.DataFrame, status: Status) -> str:
-    """Return "2 are inaccurate (native in bfloat16)"."""
-    own = backward[backward["status"] == status]
-    names = "; ".join(
-        f"{label} in {', '.join(rows['dtype'].unique())}" for (label,), rows in groups(own, "label")
-    )
-    are = "is" if len(own) == 1 else "are"
-    return f"{len(own):,} {are} {status} ({names})" if names else f"none is {status}"
+def _gradient_cell(row: Any) -> Cell:
+    has_note = row.beyond >= 0 and row.status != Status.OUT_OF_GUARANTEE
+    note = f"{rounded(row.beyond)} {SYMBOLS[Status.OUT_OF_GUARANTEE]}" if has_note else ""
+    return replace(pill(row.status, rounded(row.ulp)), note=note)
+
+
+def status_text(rows: pd.DataFrame, which: str) -> str:
+    """Return "Of 9 cases WHICH none is wrong and 1 is inaccurate (native in float16 forward)"."""
+    texts = []
+    for status in (Status.WRONG, Status.INACCURATE):
+        own = rows[rows["status"] == status]
+        names = first_of(
+            f"{label} in {'/'.join(some['dtype'].unique())} {'/'.join(some['direction'].unique())}"
+            for (label,), some in groups(own, "label")
+        )
+        are = "is" if len(own) == 1 else "are"
+        texts.append(f"{len(own):,} {are} {status} ({names})" if names else f"none is {status}")
+    return f"Of {count(len(rows), 'case')} {which} {' and '.join(texts)}"
 
 
 def _status_of(output: OutputErrors, record: Record) -> Status:
     """Return the status of an output of a record."""
     ratio = output.bound_ratio
     if ratio is not None and not ratio <= 1:
-        return Status.INACCURATE if record.status is Status.INACCURATE else Status.WRONG
+        # right with a remark, if it is only rounded more than once
+        return record.status if record.status in {Status.OK, Status.INACCURATE} else Status.WRONG
     return Status.OUT_OF_GUARANTEE if ratio is None or output.vacuous_elements else Status.OK
 
 

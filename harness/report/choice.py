@@ -18,11 +18,13 @@ from harness.records.metrics import METRICS
 from harness.records.text import (
     bytes_text,
     count,
+    first_of,
     grouped,
     in_words,
     interval_text,
     percent_text,
     seconds_text,
+    shape_text,
     speed_text,
     ulp_text,
 )
@@ -102,7 +104,7 @@ def headline_of(found: Choices | Answer) -> list[str]:
         limit = requirements.max_error_ulp
         error = "" if limit is None else f", with errors up to {limit:g} ulp"
         right = "right" if requirements.accuracy is Accuracy.RIGHT else "right or inaccurate"
-        up_to, inputs = requirements.max_condition, "all inputs"
+        up_to, inputs = requirements.max_condition, "all measured inputs"
         if isfinite(up_to):
             inputs = f"inputs with a condition number up to {rounded(up_to)}"
         start = "Chosen: the fastest of those"
@@ -150,7 +152,7 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
             if one.name == default
         ]
         if default is not None and served:
-            scope = _scope([choice for choice, _ in served], choices, most_named=1)
+            scope = _scope([choice for choice, _ in served], choices, is_named=False)
             run = f"Keep {REFERENCE_NAME}" if default == NATIVE else _gain_text(default, served)
             price = "" if default == NATIVE else _errors_and_memory(served)
             yield f"{run} for {scope}.{price}{_why_not_native(served)}"
@@ -166,16 +168,27 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
 
 def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) -> str:
     """Return "Run NAME" with its mean speed relative to native, if that is known."""
-    speeds = [speed for choice, one in served if (speed := choice.speed(one)) is not None]
+    speeds = [
+        (choice.scenario.case.direction, speed)
+        for choice, one in served
+        if (speed := choice.speed(one)) is not None
+    ]
     if len(speeds) < len(served):
         return f"Run {label_of(name)}"
-    mean = "" if len(speeds) == 1 else " on average"
-    shown = interval_text(geometric_mean(speeds))
-    return f"Run {label_of(name)}: {shown} the speed of {REFERENCE_NAME}{mean}"
+    every = [speed for _, speed in speeds]
+    shown = f"{interval_text(geometric_mean(every))} the speed of {REFERENCE_NAME}"
+    if len(every) > 1:
+        parts = grouped(speeds).items()
+        means = [f"{key} {speed_text(geometric_mean(own).value)}" for key, own in parts]
+        ends = dict.fromkeys(speed_text(end(one.value for one in every)) for end in (min, max))
+        notes = [" to ".join(ends)] if len(ends) > 1 else []
+        notes += [", ".join(means)] if len(means) > 1 else []
+        shown += " on average" + (f" ({'; '.join(notes)})" if notes else "")
+    return f"Run {label_of(name)}: {shown}"
 
 
 def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return the largest error of y of a candidate beside native's, and its memory."""
+    """Return the largest error of y of a candidate beside native's as timed, and its memory."""
     pairs = [(one, native) for choice, one in served if (native := choice.candidate(NATIVE))]
     records = ([record for pair in pairs for record in pair[at].timed] for at in (0, 1))
     own, of_native = (
@@ -185,15 +198,16 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
     parts = []
     if own and of_native:
         beside = f"{REFERENCE_NAME}: {ulp_text(max(of_native))}"
-        parts.append(f"has errors up to {ulp_text(max(own))} in y ({beside})")
+        parts.append(f"has errors up to {ulp_text(max(own))} in y on the timed inputs ({beside})")
     ratios = [
         one.peak_bytes / native.peak_bytes
         for one, native in pairs
         if one.peak_bytes and native.peak_bytes
     ]
-    mean = statistics.geometric_mean(ratios or [1.0])
-    if abs(mean - 1) >= _SAME_MEMORY:
-        parts.append(f"takes {mean:.2g} times the memory")
+    if ratios:
+        mean = statistics.geometric_mean(ratios)
+        times = "about the same" if abs(mean - 1) < _SAME_MEMORY else f"{mean:.2g} times the"
+        parts.append(f"takes {times} memory")
     return f" It {' and '.join(parts)}." if parts else ""
 
 
@@ -211,15 +225,23 @@ def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
     return f"{where} {REFERENCE_NAME} is faster, but disqualified: {kinds}." if reasons else ""
 
 
-def _scope(own: Sequence[Choice], every: Sequence[Choice], most_named: int = _MOST_NAMED) -> str:
-    """Return the scenarios of a choice as a phrase: by name, or their number and kinds."""
-    if len(own) <= most_named:
+def _scope(own: Sequence[Choice], every: Sequence[Choice], *, is_named: bool = True) -> str:
+    """Return the scenarios of a choice as a phrase: by name, or their number and kinds.
+
+    Args:
+        own: the choices.
+        every: those that they are some of.
+        is_named: whether of many the first are named, too.
+    """
+    if len(own) <= (_MOST_NAMED if is_named else 1):
         return ", ".join(choice.scenario.text for choice in own)
     cases = [choice.scenario.case for choice in own]
     kinds = dict.fromkeys(f"{case.dtype} {case.device} {case.direction}" for case in cases)
     whole = "" if len(own) == len(every) else f" of {len(every):,}"
-    listed = f" ({', '.join(kinds)})" if len(kinds) <= _MOST_NAMED else ""
-    return f"{len(own):,}{whole} scenarios{listed}"
+    listed = [", ".join(kinds)] if len(kinds) <= _MOST_NAMED else []
+    if is_named:
+        listed.append(first_of((shape_text(case.shape) for case in cases), _MOST_NAMED))
+    return f"{len(own):,}{whole} scenarios" + (f" ({'; '.join(listed)})" if listed else "")
 
 
 def run_text(best: Candidate | None) -> str:
@@ -302,7 +324,7 @@ def pace_text(candidate: Candidate | None, native_s: Estimate | None) -> str:
 def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
     """Return what one would gain and lose with ``candidate`` instead of the best.
 
-    Such as "1.00x, but loses all digits (first failure measured at ...)".
+    Such as "1.00x, but loses all digits (first not right at ...)".
     """
     best, reason = choice.best, candidate.disqualification
     parts = [] if candidate.cost is None else [pace_text(candidate, choice.native_s)]
@@ -371,7 +393,7 @@ def fault_text(reason: Disqualification) -> str:
         return f"{what} on {first.case.distribution}"
     if isinf(condition):
         return f"{what} on constant rows"
-    return f"{what} (first failure measured at condition {rounded(condition)})"
+    return f"{what} (first not right at condition {rounded(condition)})"
 
 
 def _digits_text(record: Record) -> str:

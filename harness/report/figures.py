@@ -34,8 +34,8 @@ from harness.report.document import Panel, rounded
 
 INK, MUTED, GRID, FACE = "#16191d", "#59616b", "#dfe3e8", "#ffffff"
 SERIES = (
-    "#0072b2", "#d55e00", "#008a65", "#9a7200", "#c0508f", "#5560e0",
-    "#3f4752", "#4f8622", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
+    "#0072b2", "#b85100", "#00805e", "#8f6a00", "#b34a85", "#5560e0",
+    "#3f4752", "#4a7d20", "#d0316f", "#0f7f94", "#8a52b0", "#6d7a00",
 )  # fmt: skip
 """The light colours of page.css; those of SERIES tell implementations, or classes, apart."""
 DASHES: tuple[Any, ...] = (

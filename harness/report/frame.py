@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite, isinf
 from string import ascii_uppercase
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from harness.numerics import SIGNIFICAND_BITS
-from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, Record, Run
+from harness.records import BAD_FIRST, Case, Direction, Environment, Mode, OutputErrors, Record, Run
 from harness.records.metrics import metrics_in
 from harness.records.text import in_words
 from harness.regression import Comparison, History
@@ -32,7 +33,15 @@ from harness.selection import (
 )
 from harness.store import Results
 
-__all__ = ["PageData", "gather", "groups", "leading", "tables_by_device", "worst"]
+__all__ = [
+    "PageData",
+    "gather",
+    "groups",
+    "is_exactly_zero",
+    "leading",
+    "tables_by_device",
+    "worst",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +59,8 @@ class PageData:
     """Cases of the sweeps."""
     missing: int
     """Cases of the sweeps without a record."""
+    repeated: int
+    """Records that a later file replaces."""
     answers: tuple[Answer, ...]
     """What to run, for each condition number that may be required."""
     files: Sequence[str] = ()
@@ -107,6 +118,7 @@ def gather(
         environments=environments,
         planned=len(kept) + missing,
         missing=missing,
+        repeated=sum(len(result.records) for result in results) - len(kept),
         answers=answers_of(records, max_condition),
         **others,
     )
@@ -173,6 +185,8 @@ def _row(record: Record, *, several: bool) -> dict[str, Any]:
     )
     for metric in metrics_in("frame", "page"):
         row |= zip(metric.columns, metric.numbers(shown), strict=True)
+    # beside an error in ulp that has no meaning
+    row["error_abs"] = errors.worst.max_abs if errors and is_exactly_zero(errors.worst) else None
     return row
 
 
@@ -185,6 +199,11 @@ def _setting(case: Case) -> str:
 # --- parts of a frame: the rows of one figure, or of one row of a table ---------------------------
 
 _SEVERITY = {status.value: -rank for rank, status in enumerate(BAD_FIRST)}
+
+
+def is_exactly_zero(output: OutputErrors) -> bool:
+    """Whether a row (for dweight, dbias: the whole) should be 0 and is not: ulp has no meaning."""
+    return isinf(output.normwise_ratio) and isfinite(output.max_abs)
 
 
 def groups(rows: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:

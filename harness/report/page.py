@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from harness.records import Environment, Mode, Status
 from harness.records.refusal import NotMeasuredError, refusing
-from harness.records.text import count, grouped, in_words
+from harness.records.text import count, first_of, grouped, in_words
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.choice import first_choice, headline_of, machine_words
@@ -251,13 +251,13 @@ def _cards(data: PageData) -> Iterator[dict[str, str]]:
     """
     groups = grouped((record.status, record.case.implementation) for record in data.records)
     planned = f"of {count(data.planned, 'case')} planned"
+    if data.repeated:
+        planned += f"; {data.repeated:,} are in two runs"
     yield {"heading": "Recorded", "text": f"{len(data.records):,}", "note": planned, "status": ""}
     for status in Status:
         names = groups.get(status, [])
         if names or status.is_measured:
             heading = in_words(status).capitalize()
-            all_blamed = [f"{name} {number:,}" for name, number in Counter(names).most_common()]
-            blamed = ", ".join(all_blamed[:_MOST_BLAMED]) or "none"
-            if left := len(all_blamed[_MOST_BLAMED:]):
-                blamed += f", and {left:,} more"
-            yield {"heading": heading, "text": f"{len(names):,}", "note": blamed, "status": status}
+            blamed = [f"{name} {number:,}" for name, number in Counter(names).most_common()]
+            note = first_of(blamed, _MOST_BLAMED) or "none"
+            yield {"heading": heading, "text": f"{len(names):,}", "note": note, "status": status}

@@ -30,6 +30,7 @@ from harness.records.text import (
     percent_text,
     seconds_text,
 )
+from harness.report.accuracy import status_text
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (
     DASH,
@@ -90,6 +91,10 @@ def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
         )
     if not found:
         return (*blocks, Text(_NO_FAILURE))
+    ran = data.cases[[record.status.is_measured for record in data.records]]
+    left, warned = len(data.cases) - len(ran), sum(bool(own.warnings) for own in data.records)
+    text = f"{status_text(ran, 'that ran')}. Not run: {left:,}. With a warning: {warned:,}."
+    blocks.append(Text(text))
     order = [*BAD_FIRST, *WarningKind]
     ordered = sorted(found.items(), key=lambda item: (order.index(item[0][0]), -len(item[1])))
     table = Table(
@@ -224,7 +229,7 @@ def case_data(data: PageData, most: int = MOST_ROWS) -> dict[str, Any]:
         "texts": {name: _encoded(shown[name].map(str)) for name in texts},
         "numbers": {
             name: list(map(_plain, shown[name]))
-            for name in ("hidden", *numbers)
+            for name in ("hidden", "error_abs", *numbers)
             if shown[name].notna().any()
         },
     }

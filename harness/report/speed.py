@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isnan, log2
 from typing import Any
@@ -14,8 +15,11 @@ from harness.records import Estimate, Mode
 from harness.records.text import (
     bytes_text,
     count,
+    first_of,
     grouped,
     in_words,
+    listed,
+    percent_text,
     seconds_text,
     speed_text,
 )
@@ -51,7 +55,8 @@ from harness.selection import (
     NATIVE,
     REFERENCE_NAME,
     Answer,
-    OverallChoice,
+    Candidate,
+    Choice,
     Slice,
     cost_of,
 )
@@ -89,14 +94,15 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
         answers,
         [
             [
-                _overall_row(part, answer.overall[part], several=several) for answer in answers
+                _overall_row(part, answer, several=several) for answer in answers
             ]
             for part in answers[-1].overall
         ],
         name="choice",
         title="The fastest eligible implementation for each device, dtype and direction",
         caption=f"{_SPEED} It is the geometric mean over all shapes. “Fastest or tied in”: no "
-        "other eligible candidate is faster beyond the intervals.",
+        "other eligible candidate is faster beyond the intervals. The last column has the "
+        "number of shapes in which a disqualified candidate takes less time.",
         columns=columns(
             "Device", "dtype", "Direction", "Run", "Speed#", f"{REFERENCE_NAME} takes#",
             "Fastest or tied in#", "Faster, but disqualified",
@@ -143,14 +149,17 @@ def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **ot
     )
 
 
-def _overall_row(part: Slice, choice: OverallChoice, *, several: bool) -> Row:
+def _overall_row(part: Slice, answer: Answer, *, several: bool) -> Row:
+    choice = answer.overall[part]
     best, native = choice.ranking.best, choice.candidate(NATIVE)
+    own = [one for one in answer.choices if Slice.of(one.scenario) == part]
     times = [one.latency.per_call_s.value for one in native.timed if one.latency] if native else []
     span = dict.fromkeys(map(seconds_text, (min(times), max(times)))) if times else (DASH,)
     faster = [
-        f"{candidate.label}: {fault_text(candidate.disqualification)}"
+        f"{candidate.label} in {faster_in} of {len(own)}: {fault_text(candidate.disqualification)}"
         for candidate in choice.candidates
-        if candidate.disqualification is not None and cost_of(candidate) < cost_of(best)
+        if candidate.disqualification is not None
+        and (faster_in := _faster_in(candidate, best, own))
     ]
     left = len(faster) - _MOST_FASTER
     more = [f"and {left:,} more"] if left > 0 else []
@@ -172,6 +181,14 @@ def _overall_row(part: Slice, choice: OverallChoice, *, several: bool) -> Row:
     )
 
 
+def _faster_in(candidate: Candidate, best: Candidate | None, choices: Iterable[Choice]) -> int:
+    """Return in how many scenarios a candidate takes less time than the best; of none, in all."""
+    return sum(
+        cost_of(one.candidate(candidate.name)) < cost_of(best and one.candidate(best.name))
+        for one in choices
+    )
+
+
 # --- latency against size ------------------------------------------------------------------------
 
 
@@ -182,7 +199,26 @@ def latency_against_size(data: PageData) -> tuple[Block, ...]:
         _latency_block(data, device, direction, group)
         for (direction, device), group in groups(timed, "direction", "device")
     )
-    return figures or (Text("No latency was measured."),)
+    if not figures:
+        return (Text("No latency was measured."),)
+    shares = timed[timed["copy_ratio"] > 0].groupby("label", observed=True)["copy_ratio"]
+    ends = shares.agg([geomean, "min", "max"]).sort_values("geomean", ascending=False)
+    names = first_of(
+        f"{label} {percent_text(mean)} ({percent_text(least)} to {percent_text(most)})"
+        for label, mean, least, most in ends.reset_index().to_numpy()
+    )
+    text = f"Share of the speed of a copy, on average: {names}. " if names else ""
+    return (Text(f"{text}{_certainty(timed['latency_s'], timed['latency_high_s'])}"), *figures)
+
+
+def _certainty(values: pd.Series, highs: pd.Series) -> str:
+    """Return how wide the intervals of the timed cases are."""
+    width = highs / values - 1
+    half, most = (percent_text(share) for share in width.quantile([0.5, 0.9]))
+    return (
+        f"Of {count(len(width), 'timed case')} {(width >= 0.01).sum():,} have an interval wider "
+        f"than ±1 %; half of the intervals are within ±{half}, nine tenths within ±{most}."
+    )
 
 
 def _latency_block(data: PageData, device: str, direction: str, rows: pd.DataFrame) -> FigureBlock:
@@ -233,14 +269,14 @@ def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
         for row in group.index
         if (latency := data.records[row].latency)
     )
+    thin = " Thin: compiled." if (group["mode"] == Mode.COMPILED).any() else ""
     left_out = f" {count(others, 'case')} with other inputs are in the table." if others else ""
     return (
         f"Median over epochs of the epoch's 10 % quantile: {in_words('; or '.join(ways))}. The "
         "dotted line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The "
         "share of the copy's speed that is reached at the largest size is written beside each "
         "name. The band, where it is wider than its line, is the 95 % interval; another process "
-        "may be outside it. Thin: compiled. Of two shapes of equal size the slower is shown."
-        f"{left_out}"
+        f"may be outside it.{thin} Of two shapes of equal size the slower is shown.{left_out}"
     )
 
 
@@ -250,12 +286,15 @@ def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
 def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
     """Show implementations by shapes: above 1 is faster than native."""
     timed = data.cases[data.cases["ratio"].notna()]
+    if not len(timed):
+        return (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
+    cold = "Cold: of calls whose inputs are not in the cache. " if timed["cold_s"].any() else ""
     caption = (
         "Timed in turn with native, run eagerly. 2.00x is twice as fast, 0.50x half as fast: blue "
         f"is faster, orange slower. {SYMBOLS_TEXT} A dash: not timed. Second "
         "line: the speed as a share of that of a copy of the same bytes, timed in turn, too; at "
-        "100 % a call is limited by memory bandwidth only. Cold: of calls whose inputs are not in "
-        "the cache. A cell of several cases shows geometric means."
+        f"100 % a call is limited by memory bandwidth only. {cold}A cell of several cases shows "
+        "geometric means."
     )
     numbers = ["ratio", "copy_ratio", "cold_s", "cold_copy_ratio"]
     by = ["device", "direction", "dtype", "label", "shape", "elements"]
@@ -284,7 +323,55 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
 
     title = f"Speed relative to {REFERENCE_NAME}"
     tables = tables_by_device(speeds, "speed", title, caption, cell, draw=speed_map)
-    return tables or (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
+    blocks: list[Block] = [replace(table, is_folded=True) for table in tables]
+    text = _certainty(timed["ratio"], timed["ratio_high"])
+    others = timed.assign(speed=1 / timed["ratio"])[timed["label"] != REFERENCE_NAME]
+    if len(others):
+        fastest = others.groupby("label", observed=True)["speed"].agg(geomean).idxmax()
+        counts = (
+            f"{_faster_cases(own)} {direction} cases"
+            for (direction,), own in groups(others[others["label"] == fastest], "direction")
+        )
+        ahead = f"{fastest}, the fastest on average, is faster than {REFERENCE_NAME} in "
+        text = f"{ahead}{listed(counts)}. {text}"
+        more = {"Faster in": _faster_cases}
+        blocks.insert(0, _summary(others, "speed", "speed-summary", f"{title}: all shapes", more))
+    return (Text(text), *blocks)
+
+
+def _faster_cases(own: pd.DataFrame) -> str:
+    return f"{(own['speed'] > 1).sum():,} of {len(own):,}"
+
+
+def geomean(values: pd.Series) -> float:
+    """Return the geometric mean of positive numbers."""
+    return float(np.exp(np.log(values).mean()))
+
+
+def _summary(
+    rows: pd.DataFrame,
+    column: str,
+    name: str,
+    title: str,
+    more: Mapping[str, Callable[[pd.DataFrame], str]],
+) -> Table:
+    """Return the least, the mean and the most of a ratio for each implementation, and ``more``."""
+    heads = ("Implementation", "dtype", "Direction", "Least#", "Geometric mean#", "Most#")
+    ends = (pd.Series.min, geomean, pd.Series.max)
+    by = ("device", "direction", "dtype", "label")
+    return Table(
+        name=name,
+        title=title,
+        columns=columns(*heads, *(f"{head}#" for head in more)),
+        rows=tuple(
+            (
+                *map(Cell, (str(label), str(dtype), f"{device} {direction}")),
+                *(number(speed_text(end(own[column]))) for end in ends),
+                *(number(write(own)) for write in more.values()),
+            )
+            for (device, direction, dtype, label), own in groups(rows, *by)
+        ),
+    )
 
 
 def memory(data: PageData) -> tuple[Block, ...]:
@@ -300,7 +387,21 @@ def memory(data: PageData) -> tuple[Block, ...]:
     most = cases[is_known].sort_values("peak_bytes", ascending=False, kind="stable")
     known = most.drop_duplicates(["device", "direction", "dtype", "label", "shape"])
     tables = tables_by_device(known, "memory", "Peak memory of a call", caption, _memory_cell)
-    return tables or (Text("No memory was measured."),)
+    if not tables:
+        return (Text("No memory was measured."),)
+    counted = cases[cases["peak_ratio"] > 0]
+    means = counted.groupby("label", observed=True)["peak_ratio"].agg(geomean).sort_values()
+    names = first_of((f"{label} {speed_text(mean)}" for label, mean in means.items()), 4)
+    text = Text(f"Relative to the size of its results a call takes, on average: {names}.")
+    title = "Peak memory of a call over the size of its results: all shapes"
+    cells = {"Saved per row, most": _most_saved}
+    summary = _summary(counted, "peak_ratio", "memory-summary", title, cells)
+    return (text, summary, *(replace(table, is_folded=True) for table in tables))
+
+
+def _most_saved(own: pd.DataFrame) -> str:
+    most = (own["saved_bytes"] / own["rows"]).max()
+    return DASH if isnan(most) else bytes_text(most)
 
 
 def _memory_cell(row: Any) -> Cell:

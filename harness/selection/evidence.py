@@ -3,7 +3,7 @@
 A scenario is a shape, dtype, device and direction with its settings, in one environment. Its own
 records are the evidence for it. On distributions that were not tried in a scenario, records of the
 most similar scenario count too: they can disqualify a candidate but never qualify it, because
-cancellation does not depend on the shape.
+cancellation does not depend on the shape or the layout.
 """
 
 from __future__ import annotations
@@ -244,7 +244,8 @@ def _similar(scenario: Scenario, groups: Groups) -> list[Scenario]:
 
 def _family(case: Case) -> Case:
     """Return the case without the axes that cancellation does not depend on."""
-    return replace(case, shape=(), normalized_dims=0, direction=Direction.FORWARD, threads=1)
+    shapeless = replace(case, shape=(), normalized_dims=0, direction=Direction.FORWARD, threads=1)
+    return replace(shapeless, layout=_USUAL.layout)
 
 
 class DisqualificationKind(StrEnum):

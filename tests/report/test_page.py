@@ -133,6 +133,30 @@ def test_colours_of_the_map_diverge_from_native_and_end_at_four_times() -> None:
     assert {name: heats[name] for name in wanted} == wanted
 
 
+def test_a_caption_names_what_its_figure_cannot_draw() -> None:
+    far = ran("native", condition=100.0, distribution="offset_1e2")
+    text = text_of(build_page([results_of(ran("native"), far, vacuous("native", inf))]))
+    assert "Right up to condition 100, the highest measured: native (up to 1 ulp off)" in text
+    assert "which are not drawn: native out of guarantee (up to 1e+06 ulp off)" in text
+
+
+def test_number_and_mark_of_a_gradient_are_of_one_case() -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "normal": {"scaled_max_ulp": 3.0},
+        "offset_1e6": {"scaled_max_ulp": 1e6, "bound_ratio": None, "vacuous_elements": 1},
+        "constant": {"scaled_max_ulp": 1e40, "normwise_ratio": inf},  # exactly 0
+    }
+    records = []
+    for name, change in changes.items():
+        record = ran("native", distribution=name, **BACKWARD)
+        assert record.errors
+        output = replace(record.errors.outputs[0], output="dx", **change)
+        records.append(replace(record, errors=replace(record.errors, outputs=(output,))))
+    ((_, _, dx, *_),) = tables_of([results_of(*records)])["gradients-cpu-backward"].rows
+    assert (dx.text, dx.status, dx.note) == ("3", "", "10⁶ ○")
+    assert embedded(build_page([results_of(*records)]))["numbers"]["error_abs"][:2] == [None, None]
+
+
 @pytest.mark.parametrize("most", [4e4, 2e5])
 def test_ticks_are_powers_of_ten_all_or_none(most: float) -> None:
     with canvas(5.0, 3.0) as (_, axes):

@@ -128,10 +128,11 @@ OF_ITS_OWN = [ran(name, distribution="offset_1e4") for name in ("native", "quick
         (None, [*BOTH, *OF_ITS_OWN, *lost(**OTHER_SHAPE)]),
         # training is none for a forward
         (None, [*BOTH, *lost(direction=Direction.BACKWARD, **OTHER_SHAPE)]),
-        # another dtype, device or layout is none
+        ("out_of_guarantee", [*BOTH, *lost(**OTHER_SHAPE, layout="padded")]),
+        # another dtype or device is none
         *(
             (None, [*BOTH, *lost(**OTHER_SHAPE, **{axis: value})])
-            for axis, value in (("dtype", "float64"), ("device", "cuda"), ("layout", "padded"))
+            for axis, value in (("dtype", "float64"), ("device", "cuda"))
         ),
         # where compiled code was not tried, its eager form is evidence
         ("out_of_guarantee", [NATIVE, ran("quick", 0.5, mode=Mode.COMPILED), *lost(**OTHER_SHAPE)]),

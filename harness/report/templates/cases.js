@@ -52,7 +52,11 @@ const prefixed = (steps) => (value) => {
 };
 const seconds = prefixed([[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]);
 const bytes = prefixed([[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
-const ulps = (value) => value === null ? DASH : value === Infinity ? "not finite" : `${rounded(value)} ulp`;
+const ulps = (value, row) => {
+  const error = numberOf("error_abs", row);
+  if (error !== null) return `${rounded(error)}; the exact value is 0`;
+  return value === null ? DASH : value === Infinity ? "not finite" : `${rounded(value)} ulp`;
+};
 const times = (value) => (value === null ? DASH : `${rounded(value)}x`);
 const percent = (value) => (value === null ? DASH : `${rounded(value * 100)} %`);
 const whole = (value) => (value === null ? DASH : value.toLocaleString("en"));
@@ -72,7 +76,7 @@ const ALL_COLUMNS = [
   ["reason", "Reason"], ["warnings", "Warnings"], ["id", "Id"],
 ];
 // of these others are made; any other metric of a record has a column, too
-const RAW = new Set(["ratio", "peak_ratio", "hidden", ...ALL_COLUMNS.map(([name]) => name)]);
+const RAW = new Set(["ratio", "peak_ratio", "hidden", "error_abs", ...ALL_COLUMNS.map(([name]) => name)]);
 const OTHERS = Object.keys(data.numbers).filter((name) => !RAW.has(name));
 ALL_COLUMNS.splice(-3, 0, ...OTHERS.map((name) => [name, inWords(name), rounded]));
 const COLUMNS = ALL_COLUMNS.filter(([name, , write]) => !write || data.numbers[name === "speed" ? "ratio" : name]);

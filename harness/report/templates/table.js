@@ -43,7 +43,7 @@ const drawn = (row) => make("tr", {}, ...COLUMNS.map(([name, , write], place) =>
     button.onclick = () => unfold(row, button);
     return make("th", { scope: "row" }, button);
   }
-  if (write) return make("td", { class: look(name, "n"), text: write(value) });
+  if (write) return make("td", { class: look(name, "n"), text: write(value, row) });
   const clipped = CLIPPED.has(name);
   return make("td", {
     class: look(name, clipped ? "clip" : ""), title: clipped ? value : "", text: value,
