@@ -30,11 +30,13 @@ from torch import Tensor, nn
 
 from harness.cases import make_inputs
 from harness.mutants import named
-from harness.records import Case, Direction, Finding, RemarkKind, Severity
+from harness.records import Affine, Case, Direction, Finding, RemarkKind, Severity
 from harness.records.finding import OF_NATIVE
 from harness.run import process_state
 from harness.verify import verify_case
 from harness.verify.checks import CHECKS, Call, contract_findings, surroundings
+from harness.verify.in_scope import within_scope
+from harness.verify.scope import Scope
 from implementations import Implementation, find, native, welford_chunked
 
 CHECK = {check.name: check for check in CHECKS}
@@ -58,6 +60,11 @@ def said(check: str, implementation: Implementation, case: Case = CASE) -> str:
 
 def test_pytorchs_own_passes_all_from_a_case_of_any_shape_and_dtype() -> None:
     assert list(found_in(native, replace(case_in("bfloat16"), shape=(1, 1)))) == []
+
+
+def test_a_target_without_parameters_is_not_asked_for_their_gradients() -> None:
+    scope = Scope(declined={"affine": (Affine.BOTH, Affine.WEIGHT, Affine.BIAS)})
+    assert list(found_in(within_scope(native, scope), CASE)) == []
 
 
 # a wrong but consistent result violates nothing

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.cases.axes import is_possible
 from harness.records import Affine, Autograd, Case, Direction, Status
 from harness.records.finding import Finding, RemarkKind, Severity
 from harness.run import ContractViolationError, ImplementationError
@@ -198,7 +199,7 @@ def contract_findings(
         if is_over():
             return
         fitted = [fit(replace(case, **setting)) for setting in declared.settings]
-        own = [nearest for nearest in dict.fromkeys(fitted) if nearest is not None]
+        own = [nearest for nearest in dict.fromkeys(fitted) if nearest and is_possible(nearest)]
         found: dict[Case, Finding | None] = {}
         with_sizes = len(own) > 1 or declared.is_of_modules
         for nearest in (*own, *(beyond(own, with_sizes=with_sizes) if own else ())):
