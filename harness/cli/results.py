@@ -130,7 +130,7 @@ def choose(
 
 @click.command()
 @_RUNS
-@option("--out", "the page to write  [default: RUN.html, beside RUN]", PAGE)
+@option("--out", "the page to write  [default: reports/RUN.html]", PAGE)
 @option("--baseline", "also show what changed since this run, as `compare` does", PATH)
 @max_condition_option
 def report(
@@ -142,7 +142,7 @@ def report(
     it; a switch on the page shows the answer for other requirements.
 
     A folder of runs, given alone, is shown as a history: the trend of each case, change points and
-    their commits, and the latest run of each environment. Its page is history.html in the folder.
+    their commits, and the latest run of each environment.
 
     The page is self-contained. It needs neither torch nor the machine that was measured.
     """
@@ -161,7 +161,7 @@ def report(
         history, name = read_history(runs[0]), runs[0].resolve().name
         results = [run.results for run in history.latest]
         runs = tuple(run.path for run in history.latest)
-        out = out or history.folder / "history.html"
+        out = out or Path("reports") / f"{name}.html"
         more |= {"title": f"LayerNorm: history of {name}", "history": history}
     else:
         results = [read_run(path, samples=baseline is not None) for path in runs]
@@ -181,7 +181,7 @@ def write_page(
     Args:
         results: of one or several runs.
         runs: the results files; the page is named after the first.
-        out: the page; by default beside the first file.
+        out: the page; by default in reports/.
         others: what else the page shows, as :func:`harness.report.build_page` takes it.
 
     Raises:
@@ -189,7 +189,7 @@ def write_page(
     """
     from harness.report import build_page, write_whole
 
-    page = out or runs[0].with_suffix(".html")  # so no run replaces the page of another
+    page = out or Path("reports") / f"{runs[0].stem}.html"
     write_whole(page, build_page(results, files=[str(run) for run in runs], **others))
     return page
 
