@@ -323,7 +323,7 @@ def _drawn(random: Random, dtype: str) -> Case:
     call = random.choice(AXES["call"].values)
     affine = random.choice(_FROZEN.get(call, tuple(Affine)))
     distribution = random.choice(list(DISTRIBUTIONS))
-    has_results_without_eps = distribution in _NEVER_CONSTANT and leading > 0
+    has_results_without_eps = distribution in _NEVER_CONSTANT and leading > 0 and hidden > 1
     # a negated x is left out: misreading it is a remark
     case = Case(
         implementation="",

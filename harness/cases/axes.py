@@ -243,8 +243,8 @@ _ROWS: tuple[Axis, ...] = (
         help="gradient of y, from which a backward pass starts; see `list grad_outputs`",
         values=(
             "shifted_normal", "tiny", "huge", "mirrored", "few_rows", "expanded_row",
-            "expanded_columns", "expanded_middle", "transposed_normal", "any_view_normal",
-            "negated_normal", "nan_row", "infinity_row",
+            "expanded_columns", "expanded_middle", "expanded_number", "transposed_normal",
+            "any_view_normal", "negated_normal", "nan_row", "infinity_row",
         ),
         rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",

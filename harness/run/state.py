@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import random
 import signal
@@ -106,6 +107,15 @@ def _set_collector(is_on: bool) -> None:
     gc.enable() if is_on else gc.disable()
 
 
+def _level_of_logging() -> tuple[int, int]:
+    return logging.root.manager.disable, logging.root.level
+
+
+def _set_level_of_logging(wanted: tuple[int, int]) -> None:
+    logging.disable(wanted[0])
+    logging.root.setLevel(wanted[1])
+
+
 def _error_state() -> tuple[Any, ...]:
     return np.geterr(), np.geterrcall()
 
@@ -186,6 +196,12 @@ _RESTORED = (
     StatePart("autocast on the CPU", partial(_autocast, "cpu"), partial(_set_autocast, "cpu")),
     StatePart("autocast on CUDA", partial(_autocast, "cuda"), partial(_set_autocast, "cuda")),
     StatePart("the anomaly mode", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    StatePart(
+        "the threads of autograd",
+        torch.autograd.is_multithreading_enabled,
+        torch.autograd.set_multithreading_enabled,
+    ),
+    StatePart("the level of logging", _level_of_logging, _set_level_of_logging),
     StatePart("NumPy's error state", _error_state, _set_error_state),
     StatePart("the working directory", _working_directory, os.chdir),
     StatePart("the handlers of signals", _signal_handlers, _set_signal_handlers),

@@ -35,7 +35,7 @@ from harness.verify.case_results import GRADED_SHAPE, NOT_WRONG, CaseResults, gr
 from harness.verify.cases import coverage_of, first_case, planned_cases
 from harness.verify.checks.calls import Call
 from harness.verify.checks.contract_checks import CHECKS, contract_findings
-from harness.verify.checks.huge import COLUMNS, ROWS, huge_findings, many_rows_findings
+from harness.verify.checks.huge import COLUMNS, ROWS, huge_findings, large_findings
 from harness.verify.checks.memory import SHARES_EARLIER_Y, share_memory, y_shares_no_memory
 from harness.verify.code import code_of
 from harness.verify.decisions import Change, Decisions
@@ -331,8 +331,11 @@ class Verification:
             self.findings.append(remark(RemarkKind.NEGATED_MISREAD, _NEGATED, (case.dtype,)))
         else:
             self.cases.add(judged, planned.catches)
-        is_observed = judged.status in NOT_WRONG and not self.search.decisions.are_settled
-        return is_observed and self.search.observe(case, exact_of(case)[0])
+        # without an error bound, what a decision leads to does not show
+        is_bounded = judged.status in NOT_WRONG - {Status.OUT_OF_GUARANTEE}
+        if not is_bounded or self.search.decisions.are_settled:
+            return False
+        return self.search.observe(case, exact_of(case)[0])
 
     def _attempt_further(self, case: Case) -> Judged | None:
         """Try a case beyond the catalogue; None where that is outside the scope or too slow."""
@@ -416,7 +419,7 @@ class Verification:
             many = replace(self._first_case(self.cases.right_dtypes[0]), direction=direction)
             if not self.budget.is_too_slow(replace(many, shape=(ROWS, COLUMNS))):
                 free_bytes = DEVICES[options.device]().free_bytes()
-                self.findings += many_rows_findings(target, many, free_bytes)
+                self.findings += large_findings(target, many, free_bytes)
         if options.huge_bytes is not None and self.cases.right_dtypes:
             narrow = min(self.cases.right_dtypes, key=lambda name: getattr(torch, name).itemsize)
             free_bytes = DEVICES[options.device]().free_bytes()  # None where that is unknown

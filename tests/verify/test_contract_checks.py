@@ -167,6 +167,68 @@ def of_inference(x: Tensor, *others: Any) -> Tensor:
     return layer_norm(x, *others) + x.is_inference()
 
 
+def of_scripts(
+    x: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    own = 1e-5 if torch.jit.is_scripting() else eps
+    return torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, own)
+
+
+def of_another_version(x: Tensor, *others: Any) -> Tensor:
+    """Negates x and puts it back."""
+    with torch.no_grad():
+        x.neg_().neg_()
+    return layer_norm(x, *others)
+
+
+ONES: dict[int, Tensor] = {}
+
+
+def with_ones(x: Tensor, *others: Any) -> Tensor:
+    return layer_norm(x, *others) * ONES.setdefault(x.shape[-1], torch.ones_like(x[:1]))
+
+
+class SumOfParts(torch.autograd.Function):
+    """The sum of the rows; of several parts, it is that of all."""
+
+    @staticmethod
+    def forward(rows: Tensor) -> Tensor:
+        return rows.sum(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, axes: Any, rows: Tensor) -> tuple[Tensor, None]:
+        return rows.flatten(0, 1).sum(0), None
+
+
+class Scaled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor, weight: Tensor) -> Tensor:
+        return rows * weight
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        rows, weight = ctx.saved_tensors
+        return dy * weight, SumOfParts.apply(dy * rows)
+
+
+def with_sum_of_parts(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    return Scaled.apply(layer_norm(x, shape, None, None, eps), weight) + bias
+
+
 def of_the_threads_of_the_forward(*arguments: Any) -> Tensor:
     threads = torch.get_num_threads()
     return with_dy(lambda dy: dy * (1 if torch.get_num_threads() == threads else 2))(*arguments)
@@ -354,6 +416,10 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("is_correct_where_it_is_compiled", of_compilers, "gives another y under torch.compile"),
     ("is_correct_under_vmap", with_rules, "gives another y under torch.vmap"),
     ("is_correct_where_it_is_traced", of_traces, "gives another y under torch.jit.trace"),
+    ("is_correct_where_it_is_traced", of_scripts, "gives another y under torch.jit.script"),
+    ("is_right_after_a_transformed_call", with_ones, "raises where the first call of a row length"),
+    ("gradients_per_part_are_correct", with_sum_of_parts, "gives another dweight under torch.vmap"),
+    ("takes_results_of_other_operations", of_another_version, "raises in the backward of the"),
     ("is_correct_for_batched_gradients", batched, "gives another dx with is_grads_batched=True"),
     ("is_correct_under_func_vjp", of_vjp, "gives another dx under torch.func.vjp"),
     ("is_unchanged_by_modes_of_the_caller", of_anomaly, "deterministic and anomaly mode"),

@@ -1,4 +1,4 @@
-"""Mistakes beyond 2^31 elements or 2^23 rows are found; the tests lower these limits."""
+"""Mistakes beyond 2^31 elements or 2^24 rows are found; the tests lower these limits."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_what_is_wrong_beyond_the_limit_is_found(
 
 @pytest.mark.parametrize(
     ("function", "texts"),
-    [(layer_norm, []), (unwritten, ["gives a wrong y for more than 2^23 rows"])],
+    [(layer_norm, []), (unwritten, ["gives a wrong y for more than 2^24 rows"])],
 )
 def test_what_is_wrong_in_later_rows_is_found(
     function: Callable[..., Tensor], texts: list[str]
 ) -> None:
-    found = huge.many_rows_findings(target(function), case_in("float32"), PLENTY)
+    found = huge.large_findings(target(function), case_in("float32"), PLENTY)
     assert [own.text for own in found] == texts
 
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,8 +17,9 @@ from harness.cases.inputs import make_inputs
 from harness.numerics.outputs import Outputs
 from harness.records import Direction
 from harness.records.finding import RemarkKind
+from harness.records.text import listed
 from harness.run.call import ContractViolationError, ImplementationError, checked, guarded
-from harness.verify.checks.calls import Call
+from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.checks.contract_checks import (
     LONG_ROWS,
     NO_BIAS,
@@ -43,6 +45,8 @@ from implementations.targets.module_parameters import call_once, own_eps, unregi
 from implementations.targets.signatures import is_eps
 
 _OTHER_EPS = 0.5
+_KEPT = 9  # calls: more than a ring of buffers is likely to have
+_ARGUMENTS = ("normalized_shape", "eps", "elementwise_affine", "bias", "device", "dtype")
 
 
 @check(None, raises_where="it is made without a bias")
@@ -242,25 +246,74 @@ def is_right_when_converted(call: Call) -> Iterator[str]:
                     yield f"{fault[0]} {fault[1].words} where {name}() made {what}"
 
 
-@check(Direction.FORWARD, LONG_ROWS)
+@check(None, LONG_ROWS)
 def is_safe_for_concurrent_callers_of_a_module(call: Call) -> Iterator[str]:
-    """Python threads that share a module each get their own y; a third one has fewer rows."""
+    """Python threads that share a module each get their own y and dx; a third has fewer rows."""
     usual = usual_of(call)
     if call.case.device != "cpu" or "cpu" not in call.target.devices:
         return
     module = Made.of(usual).module
 
     def outputs_of(own: Call) -> Outputs:
-        with torch.no_grad():
-            return Outputs(y=checked("y", y_of(module, own.inputs.x, own), own.inputs.x))
+        is_recorded = module.training and own.inputs.dy is not None
+        x = own.inputs.x.detach().requires_grad_(is_recorded)
+        with torch.set_grad_enabled(is_recorded):
+            y = checked("y", y_of(module, x, own), x)
+        dx = gradients_of(y, (x,), own.dy)[0] if is_recorded else None
+        return Outputs(y=y.detach(), dx=dx)
 
     fewer = usual.of_case(shape=(usual.case.rows // 2, *usual.case.shape[1:]))
-    fewer = fewer.on(x=usual.inputs.x[: fewer.case.rows])
+    few, dy = slice(fewer.case.rows), usual.inputs.dy
+    fewer = fewer.on(x=usual.inputs.x[few], dy=None if dy is None else dy[few])
     callers = (usual, seeded(usual).on(**usual.parameters), fewer)
     for is_training in (False, True):
         module.train(is_training)
-        if changed_beside_another_caller(callers, outputs_of):
-            yield "gives another y while a second Python thread calls the same module"
+        if name := changed_beside_another_caller(callers, outputs_of):
+            yield f"gives another {name} while a second Python thread calls the same module"
+
+
+@check(Direction.FORWARD)
+def keeps_its_results(call: Call) -> Iterator[str]:
+    """A module writes to no x, and to no y of an earlier call, in any mode."""
+    usual = usual_of(call)
+    module = Made.of(usual).module
+    for mode in MODES:
+        module.train(mode.training)
+        kept = []
+        with torch.inference_mode(mode.is_inference), torch.set_grad_enabled(mode.is_recorded):
+            for number in range(_KEPT):
+                x = usual.inputs.x + number
+                before, y = x.clone(), checked("y", y_of(module, x, usual), x)
+                kept.append((y, y.clone()))
+                if not torch.equal(x, before):
+                    yield f"changes x {mode.words}"
+        if not all(torch.equal(y, copied) for y, copied in kept):
+            yield f"overwrites a y that it has returned, in a later call {mode.words}"
+
+
+@check(Direction.FORWARD, remark=RemarkKind.NEVER_TRIED)
+def has_no_unknown_option(call: Call) -> Iterator[str]:
+    """What its constructor takes, beside torch's arguments and flags, is not varied."""
+    module = module_of(call)
+    unknown = [
+        f"{name}={argument.default!r}"
+        for name, argument in module.arguments.items()
+        if isinstance(argument.default, str)
+    ]
+    if unknown and not module.is_instance:
+        yield f"was tried with {listed(unknown)} alone"
+
+
+@check(Direction.FORWARD, remark=RemarkKind.NEVER_TRIED)
+def takes_its_arguments_in_torchs_order(call: Call) -> Iterator[str]:
+    """The arguments that torch.nn.LayerNorm has too come in its order, if they have no names."""
+    own = [
+        name
+        for name, argument in module_of(call).arguments.items()
+        if argument.kind is argument.POSITIONAL_OR_KEYWORD and name in _ARGUMENTS
+    ]
+    if own != sorted(own, key=_ARGUMENTS.index):
+        yield f"takes the arguments {listed(own)} in another order than torch.nn.LayerNorm"
 
 
 @check(Direction.FORWARD)
@@ -273,6 +326,9 @@ def stores_its_own_parameters(call: Call) -> Iterator[str]:
         if name in state and not torch.equal(state[name], made.parameters[role]):
             yield f"stores another {role} ({name}) in its state_dict than it has"
     initial: Any = guarded(new_module(usual).state_dict)()
+    kept: Any = guarded(partial(made.module.state_dict, keep_vars=True))()
     for role, name in made.names.items():
+        if name in kept and kept[name] is not made.parameters[role]:
+            yield f"holds a copy of its {role} ({name}) in state_dict(keep_vars=True)"
         if name in state and name not in initial:
             yield f"leaves its {role} ({name}) out of its state_dict while it is the initial one"

@@ -73,12 +73,15 @@ _MANY_FORWARDS = 4_200  # beyond a ring of 4,096 slots
 _MOST_S = 1.0  # for them
 _LARGEST_RING = 20_000  # slots: a number in the source below this may be that of a ring
 # by what a sentence says: inputs whose gradients are derived once more, and those that are frozen
-_ASKED = {
+_ASKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "": (INPUTS, ()),
     "dx alone is used, as in a gradient penalty": (("x",), ()),
     "weight and bias are frozen": (("x",), ("weight", "bias")),
     "x is frozen": (("weight", "bias"), ("x",)),
     "dweight alone is used": (("weight",), ()),
+    "dbias alone is used": (("bias",), ()),
+    "dx and dbias alone are used": (("x", "bias"), ()),
+    "dx and dweight alone are used": (("x", "weight"), ()),
 }
 # of the norm: correct ones are within 5e-7 in float32, and 0.007 in bfloat16; a missing term is 0.9
 _SECOND_LIMIT = {"float16": 0.05, "bfloat16": 0.05, "float32": 1e-4, "float64": 1e-4}
@@ -97,6 +100,7 @@ def retained_graph_gives_same_gradients(call: Call) -> Iterator[str]:
         with suppress(RuntimeError):  # its elements overlap, which is another check's
             gradient.zero_()  # it is the caller's, and no longer what the graph needs
     where = "in a second backward over a retained graph"
+    call.seeded(1).graph()  # a further forward, in whose workspace the first may have been
     yield from call.gives_another(first, graph.gradients(retain_graph=True), where)
     dy.copy_(call.seeded(1).dy)  # at the address of the first
     other = call.on(dy=elsewhere(dy))
@@ -214,10 +218,24 @@ def takes_copies_of_saved_tensors(call: Call) -> Iterator[str]:
 
 @check(Direction.BACKWARD, raises_where="it is called under torch.utils.checkpoint")
 def is_correct_under_checkpoint(call: Call) -> Iterator[str]:
-    """The gradients are the same where torch.utils.checkpoint runs the forward anew."""
-    again = call.by(partial(checkpoint, call.target.function, use_reentrant=False))
-    expected, found = call.gradients(), again.gradients()
-    yield from call.gives_another(expected, found, "under torch.utils.checkpoint")
+    """The gradients are the same where torch.utils.checkpoint runs the forward anew.
+
+    So are those of two layers, of which the second has fewer rows.
+    """
+    function = call.target.function
+
+    def two_layers(x: Tensor, *arguments: Any, **named: Any) -> Tensor:
+        y = function(x, *arguments, **named)
+        return torch.cat([y[:1], function(y[1:], *arguments, **named)])
+
+    again = call.by(partial(checkpoint, function, use_reentrant=False)).gradients()
+    yield from call.gives_another(call.gradients(), again, "under torch.utils.checkpoint")
+    both = partial(checkpoint, two_layers, use_reentrant=False)
+    expected, found = (call.by(own).gradients() for own in (two_layers, both))
+    for name, right in named_outputs(expected):
+        distance = (getattr(found, name) - right).norm()
+        if not distance <= _SECOND_LIMIT[call.case.dtype] * right.norm():
+            yield f"gives another {name} under torch.utils.checkpoint of two layers"
 
 
 @check(Direction.BACKWARD, SMALL, TAIL, remark=RemarkKind.Y_IS_KEPT)
@@ -243,6 +261,13 @@ def takes_results_of_other_operations(call: Call) -> Iterator[str]:
         leaves = {name: form(leaf) for name, leaf in usual.items()}
         where = f"if x, weight and bias are {words}"
         yield from call.gives_another(expected, call.graph(leaves=leaves).gradients(), where)
+    leaf = usual["x"].detach().requires_grad_()
+    with torch.enable_grad():
+        y = call.on(**usual | {"x": torch.tanh(leaf)}).y()
+    try:
+        guarded(y.sum().backward)()
+    except ImplementationError as raised:
+        yield f"raises in the backward of the operation that made x: {cause(raised.reason)}"
 
 
 @check(Direction.BACKWARD, SMALL, TAIL, raises_where="a backward runs in another thread")
@@ -335,8 +360,15 @@ def second_derivative_is_correct(call: Call) -> Iterator[str]:
     needs correct gradients.
     """
     for number, given in enumerate(with_right_gradients(call)):
+        constant = given.on(x=given.inputs.x.clone())
+        constant.inputs.x.flatten(0, -2)[0] = 1
+        with suppress(ImplementationError):
+            for name in _wrongly_derived(constant, INPUTS, ()):
+                what = f"a wrong second derivative with respect to {name}"
+                yield f"has {what} where a row is constant, without an error"
         for words, (asked, frozen) in _ASKED.items():
-            if "x" in frozen and given.case.affine is Affine.BIAS:
+            is_of_dbias = "x" in frozen or "x" not in asked
+            if is_of_dbias and given.case.affine is Affine.BIAS:
                 continue  # torch's own loses the derivative of dbias there: pytorch issue 79705
             where = _where(given, is_usual=not number, words=words)
             with suppress(ImplementationError):
@@ -413,6 +445,10 @@ def _backward_of_forward(scalar: Scalar, x: Tensor, direction: Tensor) -> Tensor
     return (gradient * direction).sum()
 
 
+def _forward_of_backward(scalar: Scalar, x: Tensor, direction: Tensor) -> Tensor:
+    return jvp(lambda at: (torch.func.grad(scalar)(at) * direction).sum(), [x], [direction])
+
+
 def jvp(
     function: Callable[..., Tensor], at: Sequence[Tensor], directions: Sequence[Tensor]
 ) -> Tensor:
@@ -427,6 +463,7 @@ _HIGHER: dict[str, Callable[[Scalar, Tensor, Tensor], Tensor]] = {
     "third derivative": _third_derivative,
     "jvp of a jvp": _forward_twice,
     "gradient of a jvp": _backward_of_forward,
+    "jvp of a gradient": _forward_of_backward,
 }
 
 

@@ -1,16 +1,19 @@
-"""Contract checks of more than 2^31 elements, where a 32-bit index overflows, and of 2^23 rows."""
+"""Contract checks of more than 2^31 elements, where a 32-bit index overflows, and of 2^24 in a row.
+
+float32 holds no odd number beyond 2^24: a size or an index that is computed in it is rounded.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from harness.numerics import Outputs
+from harness.numerics import Outputs, named_outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, Severity, limit
 from harness.records.text import bytes_text
@@ -19,12 +22,14 @@ from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.in_scope import fitted
 from implementations.contract import Implementation
 
-__all__ = ["COLUMNS", "ROWS", "huge_findings", "many_rows_findings"]
+__all__ = ["COLUMNS", "ROWS", "huge_findings", "large_findings"]
 
 LIMIT = 1 << 31  # elements; the largest 32-bit int is one less
 HIDDEN = 1024
-ROWS, COLUMNS = 1 << 23, 3  # of a public bug report: a grid of a block per row
-_PATTERN = 4099  # rows that repeat; a prime, so that a row read at a wrong index differs
+ROWS, COLUMNS = 1 << 24, 3  # twice those of a public bug report, with a block of a grid per row
+_MORE_ROWS = 5  # beyond ROWS: their odd number is rounded down
+_PATTERN = 4099  # rows or columns that repeat; a prime, so that what is read elsewhere differs
+_PERIODS = 4095  # of columns in a row: more than 2^24 of them, an odd number that is rounded down
 _SHARE = 0.8  # of the memory there is; the rest is left to other processes
 _TENSORS_OF_OPERATIONS = 16  # of the size of x, in a backward of PyTorch's operations
 _TENSORS = {Direction.FORWARD: 2, Direction.BACKWARD: 4}  # x and y; dy and dx
@@ -61,35 +66,51 @@ def huge_findings(
             continue
         with _memory_limit(memory_bytes, case.device):
             yield from _findings(
-                implementation, sized, "2^31 - 1 elements", "handles_more_than_2_31_elements"
+                implementation,
+                sized,
+                "2^31 - 1 elements",
+                "handles_more_than_2_31_elements",
+                _wrong_in_many_rows,
             )
 
 
-def many_rows_findings(
+def large_findings(
     implementation: Implementation, case: Case, memory_bytes: int | None
 ) -> Iterator[Finding]:
-    """Yield what is wrong beyond :data:`ROWS` rows, found as :func:`huge_findings` does.
+    """Yield what is wrong for more than 2^24 rows, found as :func:`huge_findings` does, or columns.
+
+    The columns of a long row repeat, and have the results of those that repeat.
 
     Args:
         implementation: the target.
         case: gives dtype, device and direction.
         memory_bytes: of the device; None if unknown.
     """
-    many = fitted(implementation, case, shape=(ROWS + 3, COLUMNS))
-    size = getattr(torch, case.dtype).itemsize * many.rows * COLUMNS
-    if many.hidden != COLUMNS or (memory_bytes or 0) * _SHARE < _TENSORS_OF_OPERATIONS * size:
-        return
-    yield from _findings(implementation, many, "2^23 rows", "handles_more_than_2_23_rows")
+    for shape, words, wrong_outputs in (
+        ((ROWS + _MORE_ROWS, COLUMNS), "2^24 rows", _wrong_in_many_rows),
+        ((1, _PERIODS * _PATTERN), "2^24 columns", _wrong_in_long_rows),
+    ):
+        large = fitted(implementation, case, shape=shape)
+        size = getattr(torch, case.dtype).itemsize * large.rows * large.hidden
+        if large.shape == shape and (memory_bytes or 0) * _SHARE >= _TENSORS_OF_OPERATIONS * size:
+            kind = f"handles_more_than_{words.replace('^', '_').replace(' ', '_')}"
+            yield from _findings(implementation, large, words, kind, wrong_outputs)
 
 
 def _findings(
-    implementation: Implementation, case: Case, words: str, kind: str
+    implementation: Implementation,
+    case: Case,
+    words: str,
+    kind: str,
+    wrong_outputs: Callable[[Implementation, Case], list[str]],
 ) -> Iterator[Finding]:
-    """Yield what is wrong for more than so many rows or elements."""
+    """Yield what is wrong for more than so many rows, columns or elements."""
     rows, hidden = case.shape
     try:
-        names = _wrong_outputs(implementation, case)
-        texts = [f"gives a wrong {name} for more than {words}" for name in names]
+        texts = [
+            f"gives a wrong {name} for more than {words}"
+            for name in wrong_outputs(implementation, case)
+        ]
     except ImplementationError as raised:
         if raised.status in {Status.UNSUPPORTED, Status.OUT_OF_MEMORY}:
             yield limit("declined", case.id, raised.reason)
@@ -101,7 +122,24 @@ def _findings(
         yield Finding(kind, Severity.WRONG, text, (case.dtype,))
 
 
-def _wrong_outputs(implementation: Implementation, case: Case) -> list[str]:
+def _wrong_in_long_rows(implementation: Implementation, case: Case) -> list[str]:
+    """Return the names of the outputs that differ from those of one period of columns."""
+    few = Call.of(implementation, replace(case, shape=(1, _PATTERN)), case.direction)
+    repeated = [own.repeat(*[1] * (own.dim() - 1), _PERIODS) for own in few.inputs.tensors]
+    expected, found = few.outputs(), replace(few.at(repeated), case=case).outputs()
+    return [
+        output
+        for first in (0, case.hidden - _PATTERN)
+        for output in few.differing(expected, _columns_of(found, first))
+    ]
+
+
+def _columns_of(outputs: Outputs, first: int) -> Outputs:
+    own = {name: tensor[..., first : first + _PATTERN] for name, tensor in named_outputs(outputs)}
+    return Outputs(**own)
+
+
+def _wrong_in_many_rows(implementation: Implementation, case: Case) -> list[str]:
     """Return the names of the outputs that differ from those of a few rows alone."""
     rows, hidden = case.shape
     border = rows - 3

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import torch
@@ -274,11 +275,18 @@ def y_of(module: nn.Module, x: Tensor, call: Call) -> object:
 
 
 def pickled(module: nn.Module) -> nn.Module:
-    """Return a module that was pickled, or the module itself if pickle does not know its class."""
-    try:
-        pickle.dumps(type(module))
-    except (pickle.PicklingError, AttributeError):
-        return module
-    made = pickle.loads(pickle.dumps(module))
+    """Return a module that was pickled; its class may be one that pickle does not find."""
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, found: object) -> object:
+            return found is type(module) or None
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, _: object) -> object:
+            return type(module)
+
+    stored = BytesIO()
+    Pickler(stored).dump(module)
+    made = Unpickler(BytesIO(stored.getvalue())).load()
     assert isinstance(made, nn.Module)
     return made

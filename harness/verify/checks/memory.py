@@ -115,7 +115,7 @@ def _with_shared_elements(tensor: Tensor) -> Iterator[Tensor]:
     """Yield views of a shape, with a stride of 0 for any axes, and of 2 for one of the leading."""
     tensor = tensor.contiguous()
     usual, axes = tensor.stride(), range(tensor.dim())
-    expanded = chain.from_iterable(combinations(axes, 1 + count) for count in axes)
+    expanded = chain.from_iterable(combinations(axes, 1 + axis) for axis in axes)
     for changed in (*(dict.fromkeys(own, 0) for own in expanded), *({own: 2} for own in axes[:-1])):
         steps = [min(changed.get(axis, usual[axis]), usual[axis]) for axis in axes]
         yield tensor.as_strided(tensor.shape, steps)

@@ -103,10 +103,14 @@ def _changed(made: Made) -> Made:
 @_way("it is a deep copy")
 def is_right_as_a_deep_copy(made: Made) -> Made:
     """copy.deepcopy copies all that matters: the original may change."""
+    return _copied_as_subclass(made, copy.deepcopy)
+
+
+def _copied_as_subclass(made: Made, make_copy: Callable[[nn.Module], nn.Module]) -> Made:
     if made.is_script:  # torch copies the graph of its parameters
         return made
     made.module.__class__ = kind = type("Subclass", (type(made.module),), {})
-    copied = copy.deepcopy(made.module)
+    copied = make_copy(made.module)
     if type(copied) is not kind:
         raise ContractViolationError("copies a module of a subclass as one of its own class")
     made.write(made.another().call)
@@ -347,6 +351,10 @@ def is_right_with_a_loaded_state(made: Made) -> Made:
     own = nn.ModuleList([made.module, Made.of(made.call).module])
     for keep_vars in (True, False):
         own.load_state_dict(model.state_dict(keep_vars=keep_vars))
+    state = {name: kept.bfloat16() for name, kept in model.state_dict().items()}
+    own.load_state_dict({**state})
+    if any(kept.dtype != torch.bfloat16 for kept in state.values()):
+        raise ContractViolationError("changes the tensors of a state_dict that it loads")
     own.load_state_dict({**model.state_dict()})  # without metadata, as safetensors stores it
     other.write(made.call)  # what was loaded is a copy
     return replace(made, call=other.call)
@@ -368,13 +376,18 @@ def is_right_with_the_state_of_torch(made: Made) -> Made:
 def is_right_with_a_partial_state(made: Made) -> Made:
     """What is not loaded stays as it was."""
     other = made.another()
-    for role, name in [*made.names.items()][:1]:
-        state = {name: other.module.state_dict()[name]} if name in other.module.state_dict() else {}
-        made.module.load_state_dict(state, strict=False)
-        made.module.load_state_dict({}, strict=False)
-        if state:
-            return replace(made, call=made.call.on(**{role: other.call.parameters[role]}))
-    return made
+    loaded = {}
+    for role, name in made.names.items():
+        kept = {own: held.detach().clone() for own, held in made.parameters.items() if own != role}
+        if name in other.module.state_dict():
+            state = {name: other.module.state_dict()[name]}
+            made.module.load_state_dict(state, strict=False)
+            made.module.load_state_dict({}, strict=False)
+            loaded[role] = other.call.parameters[role]
+        for own, held in kept.items():
+            if not torch.equal(made.parameters[own], held):
+                raise ContractViolationError(f"changes its {own} where its {role} is loaded")
+    return replace(made, call=made.call.on(**loaded))
 
 
 @_way("it is loaded with assign=True")
@@ -468,8 +481,8 @@ def is_independent_of_other_modules(made: Made) -> Made:
 
 @_way("it is pickled")
 def is_right_when_pickled(made: Made) -> Made:
-    """The same of pickle, which torch.save uses; of a class that can be imported."""
-    return _copied(made, pickled)
+    """The same of pickle, which torch.save uses."""
+    return _copied_as_subclass(made, pickled)
 
 
 @_way("it had another dtype before")

@@ -73,6 +73,9 @@ _ACTIONS: dict[str, Action] = {
     "load_state_dict of parameters with one element": partial(
         _load, change=lambda own: own.new_ones(1)
     ),
+    "load_state_dict of parameters with more elements": partial(
+        _load, change=lambda own: torch.cat([own, own])
+    ),
     "load_state_dict({})": methodcaller("load_state_dict", {}),
     "load_state_dict({}, strict=False)": methodcaller("load_state_dict", {}, strict=False),
     "load_state_dict where a pre hook adds a key": partial(

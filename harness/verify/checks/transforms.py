@@ -10,20 +10,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import combinations, product
+from types import FunctionType
 from typing import Any
 from warnings import catch_warnings
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from harness.numerics import Outputs, copies_of
 from harness.records import Direction
-from harness.run import ImplementationError, checked, guarded
+from harness.run import ContractViolationError, ImplementationError, checked, guarded
 from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.checks.contract_checks import SMALL, TWO_AXES, check
 from harness.verify.checks.gradients import EXACT, jvp, with_right_gradients
 from harness.verify.code import code_of
+from harness.verify.in_scope import InScope
+from harness.verify.words import cause
 
 __all__ = [
     "forward_derivative_is_correct",
@@ -34,6 +38,7 @@ __all__ = [
     "is_correct_where_it_is_traced",
 ]
 
+_UNUSUAL = 341  # added to N gives one that was not called before
 _COMPILING = {"is_compiling", "is_dynamo_compiling", "is_torchdynamo_compiling"}
 _TRACING = {"is_tracing", "get_tracing_state", "_get_tracing_state"}
 # of its norm: a missing term is above 0.1; bfloat16 is within 0.005, float32 1e-5, float64 1e-14
@@ -54,15 +59,21 @@ def is_correct_where_it_is_compiled(call: Call) -> Iterator[str]:
 
 @check(Direction.FORWARD)
 def is_correct_where_it_is_traced(call: Call) -> Iterator[str]:
-    """The same of a branch for torch.jit.trace."""
-    if not code_of(call.target).names & _TRACING:
-        return
-    x = call.inputs.x
+    """The same of a branch for torch.jit.trace, and of one of a function for torch.jit.script."""
+    names, x = code_of(call.target).names, call.inputs.x
     # torch.jit is deprecated
     with suppress(ImplementationError), torch.no_grad(), catch_warnings(action="ignore"):
-        traced: Any = guarded(partial(torch.jit.trace, check_trace=False), call.y_of, x)()
-        found = Outputs(y=checked("y", guarded(traced, x)(), x))
-        yield from call.gives_another(call.outputs(), found, "under torch.jit.trace")
+        if names & _TRACING:
+            traced: Any = guarded(partial(torch.jit.trace, check_trace=False), call.y_of, x)()
+            found = Outputs(y=checked("y", guarded(traced, x)(), x))
+            yield from call.gives_another(call.outputs(), found, "under torch.jit.trace")
+    function = call.target.function
+    function = function.function if isinstance(function, InScope) else function
+    if "is_scripting" in names and isinstance(function, FunctionType):
+        own, where = call.forward(), "under torch.jit.script"
+        with suppress(ImplementationError), catch_warnings(action="ignore"):
+            scripted: Any = guarded(torch.jit.script, function)()
+            yield from own.gives_another(own.outputs(), own.by(scripted).outputs(), where)
 
 
 @check(Direction.FORWARD, SMALL, TWO_AXES)
@@ -74,15 +85,14 @@ def is_correct_under_vmap(call: Call) -> Iterator[str]:
     if not code_of(call.target).names & {"vmap", "register_vmap"}:
         return
     for own in call.each_affine():
-        parts, parameters = [own.seeded(at) for at in range(own.case.rows)], tuple(own.parameters)
-        alone = tuple((name,) for name in own.given)
-        for names, axis in product((*alone, parameters, tuple(own.given)), (0, -1)):
+        parts = [own.seeded(at) for at in range(own.case.rows)]
+        for names, axis in product(_some_of(own), (0, -1)):
             stacked = [torch.stack([part.given[name] for part in parts], axis) for name in names]
             y_of = partial(_y_of, own, names)
             # torch warns where it runs one part after the other
             with suppress(ImplementationError), torch.no_grad(), catch_warnings(action="ignore"):
-                mapped: Any = guarded(torch.vmap(y_of, in_dims=axis), *stacked)() if stacked else ()
-                for part, y in zip(parts, mapped, strict=False):
+                mapped: Any = guarded(torch.vmap(y_of, in_dims=axis), *stacked)()
+                for part, y in zip(parts, mapped, strict=True):
                     one = own.on(**{name: part.given[name] for name in names})
                     yield from one.gives_another(one.outputs(), Outputs(y=y), "under torch.vmap")
 
@@ -93,13 +103,68 @@ def _y_of(call: Call, names: Sequence[str], *tensors: Tensor) -> Tensor:
     return other.y_of(other.inputs.x)
 
 
+def _some_of(call: Call) -> list[tuple[str, ...]]:
+    """Return each choice of the inputs that are given, all of them first."""
+    counts = range(len(call.given), 0, -1)
+    return [names for count in counts for names in combinations(call.given, count)]
+
+
+@check(Direction.BACKWARD, SMALL, TWO_AXES)
+def gradients_per_part_are_correct(call: Call) -> Iterator[str]:
+    """Under torch.vmap of torch.func.vjp over x, the gradients are those of each part alone."""
+    if not code_of(call.target).names & {"vmap", "register_vmap"}:
+        return
+    for own in call.each_affine():
+        parts = [own.on(x=own.seeded(at).inputs.x) for at in range(own.case.rows)]
+        stacked = torch.stack([part.inputs.x for part in parts])
+        per_part = torch.vmap(partial(_gradients_at, own))
+        with suppress(ImplementationError), catch_warnings(action="ignore"):
+            mapped: Any = guarded(per_part, stacked)()
+            for at, part in enumerate(parts):
+                expected = part.gradients()
+                named = zip(part.given, mapped, strict=True)
+                found = Outputs(y=expected.y, **{f"d{name}": own[at] for name, own in named})
+                where = "under torch.vmap of torch.func.vjp"
+                yield from part.gives_another(expected, found, where)
+
+
+def _gradients_at(call: Call, x: Tensor) -> tuple[Tensor, ...]:
+    return _vjp(call.on(x=x), tuple(call.given))
+
+
+@check(None)
+def is_right_after_a_transformed_call(call: Call) -> Iterator[str]:
+    """The first call of a row length may be one under torch.vmap or on fake tensors."""
+    is_right = False
+    for number, own in enumerate(call.each_affine()):
+        lengths = range(call.case.hidden + _UNUSUAL + 3 * number, call.case.hidden + 2 * _UNUSUAL)
+        plain, mapped, faked = (own.changed(shape=(4, length)) for length in lengths[:3])
+        with suppress(ContractViolationError):
+            is_right = plain.wrong() is None
+        if not is_right:
+            continue
+        with suppress(ImplementationError), catch_warnings(action="ignore"):
+            guarded(torch.vmap(mapped.forward().y_of), mapped.inputs.x[:, None])()
+        with suppress(ImplementationError), catch_warnings(action="ignore"):
+            y_of = partial(_y_of, faked.forward(), tuple(faked.given))
+            guarded(make_fx(y_of, tracing_mode="fake"), *faked.given.values())()
+        for later, words in ((mapped, "under torch.vmap"), (faked, "on fake tensors")):
+            where = f"where the first call of a row length was {words}"
+            try:
+                wrong = later.wrong()
+            except (ImplementationError, ContractViolationError) as raised:
+                yield f"raises {where}: {cause(str(raised))}"
+            else:
+                yield from [f"gives a wrong {wrong} {where}"] if wrong else []
+
+
 @check(Direction.BACKWARD, SMALL, TWO_AXES)
 def forward_derivative_is_correct(call: Call) -> Iterator[str]:
     """The derivative in forward mode, of torch.func.jvp, is right, or raises."""
     if (given := next(with_right_gradients(call), None)) is None:
         return
     exact = replace(given.at([own.double() for own in given.inputs.tensors]), target=EXACT)
-    for names in dict.fromkeys((tuple(given.given), *((name,) for name in given.given))):
+    for names in _some_of(given):
         directions = [given.seeded(1).given[name] for name in names]
         with suppress(ImplementationError):
             found: Any = guarded(_along, given, names, directions)()
