@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import isfinite, prod
 from operator import attrgetter
 from textwrap import shorten
@@ -77,12 +78,20 @@ def document_of_verdict(verdict: Verdict, *, verbose: bool = False) -> Document:
         return (*_short(verdict, len(verdict.findings)), *_details(verdict))
     by_remarks = (_short(verdict, most) for most in range(_MOST_REMARKS, -1, -1))
     by_facts = (_short(verdict, 0, most) for most in range(_MOST_LINES, -1, -1))
-    fitting = (one for one in (*by_remarks, *by_facts) if len([*terminal_lines(one)]) < _MOST_LINES)
-    return (*next(fitting, ()), Text("everything: --verbose"))
+    by_sentences = (_short(verdict, 0, 0, most) for most in range(_MOST_SENTENCES, -1, -1))
+    fitting = (
+        one
+        for one in chain(by_remarks, by_facts, by_sentences)
+        if len([*terminal_lines(one)]) < _MOST_LINES
+    )
+    least = _short(verdict, 0, 0, 0)
+    return (*next(fitting, least), Text("everything: --verbose"))
 
 
-def _short(verdict: Verdict, remarks: int, facts: int | None = None) -> Document:
-    """Return the sentences, at most so many remarks and facts, and a command that repeats."""
+def _short(
+    verdict: Verdict, remarks: int, facts: int | None = None, sentences: int = _MOST_SENTENCES
+) -> Document:
+    """Return at most so many remarks, facts and further sentences, and a command that repeats."""
     first, *others = _sentences(verdict)
     rows = [*_facts(verdict), *_remarks(verdict, remarks)][:facts]
     command = f"repeat it: {verdict.example.commands}" if verdict.example else ""
@@ -90,7 +99,7 @@ def _short(verdict: Verdict, remarks: int, facts: int | None = None) -> Document
         command = f"repeat it in Python: {verdict.reproduce}"
     return (
         Text(_cut(first, 3 * _MOST_CHARACTERS // 2), "title"),
-        *(Text(f"  {_cut(text)}") for text in others[:_MOST_SENTENCES]),
+        *(Text(f"  {_cut(text)}") for text in others[:sentences]),
         *([Facts("", tuple((name, _cut(text)) for name, text in rows))] if rows else []),
         *([Text(command, "code")] if command else []),
     )

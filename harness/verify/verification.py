@@ -187,7 +187,8 @@ class Verification:
         with suppress(TamperingError):  # of a mutant: what it changed is put back
             self.trusted.check()
         inaccurate = (own for own in self.cases.findings() if own.severity is Severity.INACCURATE)
-        if not failures and (worst := next(inaccurate, None)) is not None:
+        is_right = not failures and all(own.severity is not Severity.WRONG for own in self.findings)
+        if is_right and (worst := next(inaccurate, None)) is not None:
             case = worst.evidence.case
             outputs = OUTPUTS_OF.get(Inaccuracy(worst.kind), OUTPUTS)
             example = worst_of(self.implementation, case, outputs)

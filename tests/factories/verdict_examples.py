@@ -77,6 +77,7 @@ _ONE_FAILED = (Count(dtype="float32", ok=200, failed=1),)
 _SHARES = "returns a y that shares the memory of x"
 
 
+_HALF = ("bfloat16", "float16")
 _SUMS = Finding(
     "column_sums",
     Severity.INACCURATE,
@@ -145,6 +146,21 @@ EXAMPLES: dict[str, Verdict] = {
             _SUMS,
             remark(RemarkKind.ROUNDED_AGAIN, "rounds dx more than once", ("bfloat16",)),
         ),
+    ),
+    "inaccurate in two dtypes and two ways each": replace(
+        _IN_ALL,
+        counts=tuple(replace(one, inaccurate=813 if one.dtype in _HALF else 0) for one in _COUNTS),
+        findings=tuple(
+            replace(
+                _SUMS,
+                kind=kind,
+                text=_SUMS.text.replace("bfloat16", dtype) + of_kind,
+                dtypes=(dtype,),
+            )
+            for dtype in _HALF
+            for kind, of_kind in (("column_sums", ""), ("statistics", ", and not finite in 19"))
+        ),
+        example=replace(_EXAMPLE, commands=f"verify_case({'one of many arguments, ' * 12})"),
     ),
     "wrong": _wrong(
         _UNBIASED,
