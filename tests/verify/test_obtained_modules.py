@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from harness.records.finding import Finding
 from harness.report.verdict import headline
 from harness.run.attempt import attempt
 from harness.verify import Outcome
-from harness.verify.checks import contract_checks
+from harness.verify.checks import contract_checks, protocol
 from harness.verify.checks.contract_checks import contract_findings
 from harness.verify.find_scope import find_scope
 from harness.verify.in_scope import first_case, within_scope
@@ -202,6 +203,12 @@ IN_FLOAT16 = ("Subclass", "CachedAndChecked")
 def test_a_right_module_is_left_alone(name: str, dtype: str) -> None:
     said = [finding.text for finding in findings_of(RIGHT[name], dtype)]
     assert said == ([f"was tried with {OPTIONS[name]} alone"] if name in OPTIONS else [])
+
+
+def test_hooks_of_a_row_of_one_element_run() -> None:
+    target = adopt(nn.LayerNorm, "module")
+    case = replace(first_case("module", "float32", "cpu"), shape=(2, 1))
+    assert protocol.runs_hooks(target, case) is None
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
