@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from threading import Lock
+from time import sleep
 from typing import Any, ClassVar
 
 import torch
@@ -686,6 +687,7 @@ class WithStatisticsOfItsLastCall(Norm):
     def forward(self, x: Tensor) -> Tensor:
         self.mean = x.mean(-1, keepdim=True)
         self.rstd = ((x - self.mean).square().mean(-1, keepdim=True) + self.eps).rsqrt()
+        sleep(1e-4)  # another thread is sure to run
         return scale_and_shift((x - self.mean) * self.rstd, self.weight, self.bias)
 
 
