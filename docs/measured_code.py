@@ -23,15 +23,25 @@ PUBLISHED = ROOT / "results" / "published"
 KEPT = ROOT / "docs" / "made_at.json"
 SUFFIXES = {".py", ".cpp"}
 VERIFY = ("harness/cases", "harness/numerics", "harness/verify")
+OWN_KERNEL = ("implementations/contract.py", "implementations/cpu")
+MODELS = (  # what the preset times
+    *OWN_KERNEL,
+    *(f"implementations/{name}.py" for name in ("native", "two_pass", "recentred")),
+)
+CONDITIONING = (*MODELS, "implementations/one_pass.py", "implementations/shifted.py")
+CI = (
+    "implementations/contract.py",
+    *(f"implementations/{name}.py" for name in ("native", "one_pass", "two_pass", "welford")),
+)
 # what each file shows: where one of these changes, it may be another figure today
 CODE: dict[str, tuple[str, ...]] = {
     "bug-reports.json": VERIFY,
     "compare_fail.parquet": ("harness/cli/pytest_sweep.py", "harness/measure"),
-    "conditioning.parquet": ("harness/numerics", "implementations"),
-    "counts.parquet": ("harness/run/instructions.py", "implementations"),
+    "conditioning.parquet": ("harness/numerics", *CONDITIONING),
+    "counts.parquet": ("harness/run/instructions.py", *CI),
     "coverage.parquet": ("harness/measure/sample_statistics.py",),
-    "cpu.parquet": ("harness/measure", "harness/numerics", "implementations"),
-    "cpu_recentred.parquet": ("harness/measure", "implementations"),
+    "cpu.parquet": ("harness/measure", "harness/numerics", *MODELS),
+    "cpu_recentred.parquet": ("harness/measure", *OWN_KERNEL),
     "detection_limits.parquet": ("harness/cases", "harness/numerics"),
     "faults.parquet": ("harness/cli", "harness/run", "harness/store"),
     "findings.json": ("experiments/findings",),

@@ -21,6 +21,7 @@ from implementations.contract import (
     trailing_axes,
     wide_dtype,
 )
+from implementations.operators import differentiable
 
 CHUNK = 64  # elements per chunk: long enough to vectorise, and a row has several
 
@@ -56,7 +57,7 @@ def _gradient(
     return gradient
 
 
-torch.library.register_autograd("layernorm_bench::welford_moments", _gradient, setup_context=_save)
+_differentiable_moments = differentiable(_welford_moments, _gradient, _save)
 
 
 @implementation(
@@ -73,7 +74,7 @@ def welford(
 ) -> Tensor:
     """Welford's sequential update, one element of every row at a time."""
     rows = _wide_rows(x, trailing_axes(x, normalized_shape, weight, bias))
-    mean, squares = _welford_moments(rows)
+    mean, squares = _differentiable_moments(rows)
     return _finish(x, rows, mean, squares, weight, bias, eps)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from implementations.contract import Param, check_shapes, requires_gradient, wide_dtype
+from implementations.operators import differentiable
 from implementations.torch_private import is_transformed
 from implementations.triton import launch
 
@@ -50,7 +51,7 @@ def layer_norm(
         check_shapes(*shapes)
         hidden = prod(shapes[1])
         y: Tensor
-        y, _ = _forward(x, weight, bias, hidden, eps, statistic, saves)
+        y, _ = _differentiable(x, weight, bias, hidden, eps, statistic, saves)
         return y
     hidden = _checked(*shapes)
     if saves:
@@ -198,4 +199,4 @@ def _(
     )
 
 
-torch.library.register_autograd(FORWARD, partial(_gradients, _backward), setup_context=_save)
+_differentiable = differentiable(_forward, partial(_gradients, _backward), _save)

@@ -17,6 +17,7 @@ from harness.measure import compiler
 from harness.records import Direction, Mode
 from harness.verify import verify_case
 from implementations import ALL, PEERS, Implementation, recentred, shifted
+from implementations.contract import UnsupportedError
 
 # (shape of x, normalized_shape): one to three axes, no batch axis, nothing at all, one element,
 # and lengths on and off multiples of 64
@@ -126,6 +127,22 @@ def test_shapes_that_do_not_agree_are_refused_and_not_broadcast(
 ) -> None:
     with pytest.raises(RuntimeError if norm.name == "native" else ValueError, match=words):
         norm(torch.zeros(4, 30), normalized, **parameters)
+
+
+# torch.func.jvp uses what torch itself has deprecated
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@every_implementation
+def test_a_derivative_in_forward_mode_is_right_or_raises(norm: Implementation) -> None:
+    x, weight, bias, direction = operands(dtype=torch.float64)
+
+    def along(function: Any) -> Tensor:
+        return torch.func.jvp(lambda at: function(at, (32,), weight, bias), (x,), (direction,))[1]
+
+    try:
+        found = along(norm)
+    except (NotImplementedError, UnsupportedError):
+        return
+    torch.testing.assert_close(found, along(functional.layer_norm), rtol=1e-10, atol=1e-10)
 
 
 # --- accuracy ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from harness.cases.distributions import least_scale
 from harness.numerics import Outputs, named_outputs
 from harness.records.finding import RemarkKind
 from harness.records.text import listed
@@ -74,12 +75,11 @@ Extreme = tuple[str, float | None, str, Callable[[Tensor], Tensor]]
 def _extremes(dtype: torch.dtype) -> Iterator[Extreme]:
     """Yield extreme values: in words, eps if it is not the usual one, and how to change a tensor.
 
-    They are so far from the ends of the range of float32 that a kernel may use it inside, and take
-    its subnormal numbers for 0.
+    They are so far from the ends of the range of the dtype, and of float32, that a kernel may
+    take subnormal numbers for 0, and use float32 inside for a narrower dtype.
     """
-    single = torch.finfo(torch.float32)
-    limits = single if dtype is torch.float64 else torch.finfo(dtype)
-    eps, small = limits.tiny**0.8, limits.tiny**0.5 * 2**10
+    limits, single = torch.finfo(dtype), torch.finfo(torch.float32)
+    eps, small = limits.tiny**0.8, least_scale(dtype)
     least = 64 * max(own.tiny / own.eps for own in (limits, single))
     yield f"eps is {eps:.1g} and x is 0", eps, "x", torch.zeros_like
     yield f"eps is 0 and x is of the size {small:.1g}", 0.0, "x", lambda x: x * small

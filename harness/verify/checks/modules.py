@@ -235,6 +235,19 @@ def is_right_after_changes_of_data(made: Made) -> Made:
     return _changed_through_data(made)
 
 
+@_way("values were written to its attributes weight and bias")
+def is_right_after_changes_of_attributes(made: Made) -> Made:
+    """The same through module.weight, which a module may also have under another name."""
+    other, own = made.another(), made.parameters
+    attributes = {role: getattr(made.module, role, own[role]) for role in own}
+    if any(getattr(attributes[role], "shape", None) != own[role].shape for role in own):
+        return made  # it means something else by the name
+    with torch.no_grad():
+        for role, attribute in attributes.items():
+            guarded(attribute.copy_, other.parameters[role])()
+    return replace(made, call=other.call)
+
+
 @_way("its parameters were changed through the tensors of its state_dict()")
 def is_right_after_changes_of_the_state(made: Made) -> Made:
     """The same through state_dict(), as averages of a model are written."""

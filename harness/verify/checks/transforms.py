@@ -135,8 +135,8 @@ def _gradients_at(call: Call, x: Tensor) -> tuple[Tensor, ...]:
 @check(None)
 def is_right_after_a_transformed_call(call: Call) -> Iterator[str]:
     """The first call of a row length may be one under torch.vmap or on fake tensors."""
-    is_right = False
     for number, own in enumerate(call.each_affine()):
+        is_right = False
         lengths = range(call.case.hidden + _UNUSUAL + 3 * number, call.case.hidden + 2 * _UNUSUAL)
         plain, mapped, faked = (own.changed(shape=(4, length)) for length in lengths[:3])
         with suppress(ContractViolationError):

@@ -271,6 +271,13 @@ def test_a_second_derivative_is_refused() -> None:
         dx.sum().backward()
 
 
+def test_a_derivative_in_forward_mode_is_refused() -> None:
+    x, weight, bias, direction = tensors(6, 33)
+    norm = find("triton_recentred")
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        torch.func.jvp(lambda at: norm(at, (33,), weight, bias), (x,), (direction,))
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0, 3)])
 def test_an_empty_x_gives_an_empty_y_and_gradients_of_zero(shape: tuple[int, ...]) -> None:
     x, weight, bias, dy = tensors(*shape)
