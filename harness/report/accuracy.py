@@ -13,12 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.numerics import (
-    SIGNIFICAND_BITS,
-    chain_length,
-    condition_limit,
-    largest_error_ulp,
-)
+from harness.numerics import SIGNIFICAND_BITS, chain_length, condition_limit, largest_error_ulp
 from harness.records import Direction, Mode, OutputErrors, Record, Status
 from harness.records.text import count, first_of, in_words, ulp_text
 from harness.report.document import (

@@ -111,11 +111,7 @@ def _row(change: Change, *alike: Change) -> tuple[Cell, ...]:
         found = as_speed(change.ratio)
         is_known = isfinite(found.high)  # not of a single process or epoch
         speed = interval_text(found) if is_known else speed_text(found.value)
-    return (
-        case_cell(change.case),
-        number(speed),
-        Cell(f"{change.reason}{more}", is_long=True),
-    )
+    return (case_cell(change.case), number(speed), Cell(f"{change.reason}{more}", is_long=True))
 
 
 def gate_verdicts(data: PageData) -> tuple[Block, ...]:

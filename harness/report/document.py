@@ -130,11 +130,7 @@ def case_cell(case: Case, environment: str = "") -> Cell:
     return Cell(", ".join(filter(None, [case.id, environment])), is_long=True, parts=parts)
 
 
-SYMBOLS: dict[str, str] = {
-    Status.WRONG: "✕",
-    Status.INACCURATE: "≈",
-    Status.OUT_OF_GUARANTEE: "○",
-}
+SYMBOLS: dict[str, str] = {Status.WRONG: "✕", Status.INACCURATE: "≈", Status.OUT_OF_GUARANTEE: "○"}
 """Statuses of measured cases beside a number; ok has none."""
 SYMBOLS_TEXT = "✕ wrong, ≈ inaccurate, ○ out of guarantee."
 

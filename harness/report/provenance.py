@@ -22,14 +22,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.records.metrics import metrics_in
-from harness.records.text import (
-    bytes_text,
-    count,
-    grouped,
-    in_words,
-    percent_text,
-    seconds_text,
-)
+from harness.records.text import bytes_text, count, grouped, in_words, percent_text, seconds_text
 from harness.report.accuracy import status_text
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (

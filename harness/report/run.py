@@ -14,25 +14,9 @@ from harness.cases.axes import command_options, is_explainable
 from harness.records import Case, Direction, Mode, Record, Status, WarningKind
 from harness.records.metrics import metrics_in
 from harness.records.refusal import Refusal
-from harness.records.text import (
-    count,
-    grouped,
-    in_words,
-    interval_text,
-    percent_text,
-    seconds_text,
-)
+from harness.records.text import count, grouped, in_words, interval_text, percent_text, seconds_text
 from harness.report.choice import headline_of
-from harness.report.document import (
-    DASH,
-    Cell,
-    Document,
-    Table,
-    Text,
-    columns,
-    number,
-    pill,
-)
+from harness.report.document import DASH, Cell, Document, Table, Text, columns, number, pill
 from harness.selection import REFERENCE_NAME, choose, geometric_mean, label_of
 
 if TYPE_CHECKING:  # it imports torch

@@ -23,13 +23,7 @@ from harness.records.text import (
     seconds_text,
     speed_text,
 )
-from harness.report.choice import (
-    fault_text,
-    pace_text,
-    run_text,
-    scenario_row,
-    unbounded_text,
-)
+from harness.report.choice import fault_text, pace_text, run_text, scenario_row, unbounded_text
 from harness.report.document import (
     DASH,
     SYMBOLS,
@@ -45,21 +39,9 @@ from harness.report.document import (
     name_of,
     number,
 )
-from harness.report.figures import (
-    LIMIT_LOG2,
-    latency_figure,
-    speed_map,
-)
+from harness.report.figures import LIMIT_LOG2, latency_figure, speed_map
 from harness.report.frame import PageData, groups, leading, tables_by_device, worst
-from harness.selection import (
-    NATIVE,
-    REFERENCE_NAME,
-    Answer,
-    Candidate,
-    Choice,
-    Slice,
-    cost_of,
-)
+from harness.selection import NATIVE, REFERENCE_NAME, Answer, Candidate, Choice, Slice, cost_of
 
 __all__ = [
     "latency_against_size",
