@@ -511,14 +511,13 @@ def templates() -> Templates:
     )
     found.globals["symbols"] = SYMBOLS
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
+    found.filters |= {"terms": with_terms, "slug": name_of}
     found.filters["kind"] = lambda block: type(block).__name__
+    # a long name may be broken after _, + and /
+    found.filters["breakable"] = lambda text: Markup(
+        re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text)))
+    )
     return found
-
-
-def _breakable(text: str) -> Markup:
-    """Return text in which a long name may be broken after _, + and /."""
-    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text))))
 
 
 @cache

@@ -357,16 +357,12 @@ def history_figure(title: str, history: History, series: Series) -> Figure:
     """
     index_of = {id(run): index for index, run in enumerate(history.runs)}
     at = [index_of[id(run)] for run in series.runs]
-    values = series.values
-    error = [
-        [max(one.value - one.low, 0.0) for one in values],
-        [max(one.high - one.value, 0.0) for one in values],
-    ]
+    value, low, high = np.transpose([(one.value, one.low, one.high) for one in series.values])
     with canvas(*_HISTORY_IN, bottom_in=0.4) as (figure, axes):
         _bands(axes, series, at)
         axes.errorbar(
-            at, [one.value for one in values], yerr=error, fmt="o", ms=3, mew=0, lw=0.9,
-            color=SERIES[0], zorder=3,
+            at, value, yerr=np.maximum([value - low, high - value], 0.0), fmt="o", ms=3, mew=0,
+            lw=0.9, color=SERIES[0], zorder=3,
         )  # fmt: skip
         last = len(history.runs) - 1
         axes.set_xlim(-0.6, last + 0.6)

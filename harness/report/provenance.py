@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from math import isinf, isnan
+from math import isfinite, isnan
 from typing import Any
 
 import pandas as pd
@@ -250,9 +250,7 @@ def _encoded(column: pd.Series) -> dict[str, Any]:
 
 def _plain(value: float) -> float | str | None:
     """Return a number as JSON can hold it: None where not measured, a text where infinite."""
-    if isnan(value):
-        return None
-    if isinf(value):
-        return "inf" if value > 0 else "-inf"
-    whole = float(value)  # a column without a gap may be of integers
-    return int(whole) if whole.is_integer() and abs(whole) < 1e15 else whole
+    number = float(value)  # a column without a gap may be of integers
+    if not isfinite(number):
+        return None if isnan(number) else str(number)
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan, log2
@@ -72,14 +72,10 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
             ),
         )
     several = len(data.environments) > 1
+    parts = answers[-1].overall
     overall = _answer_table(
         answers,
-        [
-            [
-                _overall_row(part, answer, several=several) for answer in answers
-            ]
-            for part in answers[-1].overall
-        ],
+        [[_overall_row(part, one, several=several) for one in answers] for part in parts],
         name="choice",
         title="The fastest eligible implementation for each device, dtype and direction",
         caption=f"{_SPEED} It is the geometric mean over all shapes. “Fastest or tied in”: no "
@@ -91,10 +87,11 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
         ),
     )  # fmt: skip
     scenarios = list(zip(*(answer.choices for answer in answers), strict=True))
-    rows = []
     is_short = len(scenarios) <= _MOST_OPEN
-    for choices in scenarios[:_MOST_SCENARIOS]:
-        rows.append([scenario_row(one, several=several, is_priced=is_short) for one in choices])
+    rows = [
+        [scenario_row(one, several=several, is_priced=is_short) for one in choices]
+        for choices in scenarios[:_MOST_SCENARIOS]
+    ]
     left = len(scenarios) - len(rows)
     more = f" {left:,} more are printed by `layernorm-bench choose`." if left else ""
     each_shape = _answer_table(
@@ -316,7 +313,7 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
         )
         ahead = f"{fastest}, the fastest on average, is faster than {REFERENCE_NAME} in "
         text = f"{ahead}{listed(counts)}. {text}"
-        more = {"Faster in": _faster_cases}
+        more = ("Faster in#", _faster_cases)
         blocks.insert(0, _summary(others, "speed", "speed-summary", f"{title}: all shapes", more))
     return (Text(text), *blocks)
 
@@ -335,25 +332,22 @@ def _summary(
     column: str,
     name: str,
     title: str,
-    more: Mapping[str, Callable[[pd.DataFrame], str]],
+    more: tuple[str, Callable[[pd.DataFrame], str]],
 ) -> Table:
     """Return the least, the mean and the most of a ratio for each implementation, and ``more``."""
     heads = ("Implementation", "dtype", "Direction", "Least#", "Geometric mean#", "Most#")
-    ends = (pd.Series.min, geomean, pd.Series.max)
-    by = ("device", "direction", "dtype", "label")
-    return Table(
-        name=name,
-        title=title,
-        columns=columns(*heads, *(f"{head}#" for head in more)),
-        rows=tuple(
-            (
-                *map(Cell, (str(label), str(dtype), f"{device} {direction}")),
-                *(number(speed_text(end(own[column]))) for end in ends),
-                *(number(write(own)) for write in more.values()),
-            )
-            for (device, direction, dtype, label), own in groups(rows, *by)
-        ),
+    ends, (head, write) = (pd.Series.min, geomean, pd.Series.max), more
+    table_rows = tuple(
+        (
+            *map(Cell, (label, dtype, f"{device} {direction}")),
+            *(number(speed_text(end(own[column]))) for end in ends),
+            number(write(own)),
+        )
+        for (device, direction, dtype, label), own in groups(
+            rows, "device", "direction", "dtype", "label"
+        )
     )
+    return Table(name=name, title=title, columns=columns(*heads, head), rows=table_rows)
 
 
 def memory(data: PageData) -> tuple[Block, ...]:
@@ -376,8 +370,8 @@ def memory(data: PageData) -> tuple[Block, ...]:
     names = first_of((f"{label} {speed_text(mean)}" for label, mean in means.items()), 4)
     text = Text(f"Relative to the size of its results a call takes, on average: {names}.")
     title = "Peak memory of a call over the size of its results: all shapes"
-    cells = {"Saved per row, most": _most_saved}
-    summary = _summary(counted, "peak_ratio", "memory-summary", title, cells)
+    more = ("Saved per row, most#", _most_saved)
+    summary = _summary(counted, "peak_ratio", "memory-summary", title, more)
     return (text, summary, *(replace(table, is_folded=True) for table in tables))
 
 
