@@ -291,7 +291,7 @@ def inaccuracy_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> st
         return ""
     inaccurate = replace(candidate, evidence=evidence)
     others = [
-        (errors[1][0], errors[0][0], other.label)
+        (errors[1], errors[0], other.label)
         for other in choice.candidates
         if other.name != candidate.name and (errors := worst_in_common([inaccurate, other]))
     ]
@@ -333,7 +333,7 @@ def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
     elif decider is not None and best is not None:
         parts.append("as fast within the intervals")
         if decider is Decider.ACCURACY and not inaccurate:
-            errors = [ulp_text(error) for error, _ in worst_in_common([candidate, best])]
+            errors = map(ulp_text, worst_in_common([candidate, best]))
             parts.append(f"less accurate: {' against '.join(errors)}")
         if decider is Decider.MEMORY:
             sizes = [bytes_text(one.peak_bytes or 0) for one in (candidate, best)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -189,16 +189,10 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
     axes.add_collection(leaders, autolim=False)
 
 
-def _spread(wanted: Iterable[float], gap: float) -> list[float]:
-    """Return ascending positions from 0 to 1 at least ``gap`` apart, near the wanted ones."""
-    found: list[float] = []
-    for position in wanted:
-        found.append(max(position, found[-1] + gap if found else 0.0))
-    limit = 1.0
-    for index in reversed(range(len(found))):
-        found[index] = min(found[index], limit)
-        limit = found[index] - gap
-    return found
+def _spread(wanted: Any, gap: float) -> Any:
+    """Return positions from 0 to 1 at least ``gap`` apart, near the wanted ones, which ascend."""
+    least = gap * np.arange(len(wanted))  # what the gaps below each position take
+    return least + np.clip(np.maximum.accumulate(wanted - least), 0.0, 1.0 - least[-1])
 
 
 def level(axes: Axes, height: float, words: str) -> None:

@@ -174,9 +174,7 @@ def choose_for_scenario(
         requirements: what is required of the candidate.
         any_condition: the choice for inputs of any condition number, if it was made before.
     """
-    if isinf(requirements.max_condition):
-        any_condition = None
-    elif any_condition is None:
+    if any_condition is None and not isinf(requirements.max_condition):
         unlimited = replace(requirements, max_condition=inf)
         any_condition = choose_for_scenario(scenario, groups, unlimited)
     evidence = evidence_for(scenario, groups, requirements.max_condition)
