@@ -87,7 +87,7 @@ _NUMBERS = [_METRICS[name] for name in ("latency_s", "error_ulp", "peak_bytes")]
 Default = CandidateName | None  # what to run for all scenarios of a slice
 
 
-def headline_of(found: Choices | Answer) -> list[str]:
+def headline_of(found: Answer) -> list[str]:
     """Return what to run, how much that gains over native and where not, in a few sentences.
 
     An implementation is named for all scenarios of a slice, then the scenarios in which another
