@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, sqrt
@@ -57,20 +57,22 @@ _CONDITION_CAPTION = (
 )
 
 
-def error_against_condition(data: PageData) -> tuple[Block, ...]:
+def error_against_condition(data: PageData) -> Iterator[Block]:
     """Show how the error grows with the mean of the inputs over their standard deviation."""
     cases = data.cases
     forward = cases[(cases["direction"] == Direction.FORWARD) & cases["y_ulp"].notna()]
     if not len(forward):
-        return (Text("No error of a forward pass was measured."),)
+        yield Text("No error of a forward pass was measured.")
+        return
     figures = first_open(
         figure
         for (device, dtype), rows in groups(forward, "device", "dtype")
         if (figure := _condition_figure(device, dtype, rows))
     )
-    text = Text("No shape was run with two or more offsets, so there is no curve to draw.")
+    none = Text("No shape was run with two or more offsets, so there is no curve to draw.")
+    yield from figures or (none,)
     conditions = forward.groupby("distribution")["condition"].max()
-    tables = tables_by_device(
+    yield from tables_by_device(
         worst(forward, ["device", "dtype", "label", "distribution"], "y_ulp"),
         "errors",
         "Largest error of y in ulp",
@@ -81,7 +83,6 @@ def error_against_condition(data: PageData) -> tuple[Block, ...]:
             conditions.index, key=lambda name: (not _is_offset(name), conditions[name], name)
         ),
     )
-    return (*(figures or (text,)), *tables)
 
 
 def _error_cell(row: Any) -> Cell:
@@ -167,12 +168,14 @@ def _is_offset(distribution: str) -> bool:
     return distribution == "normal" or distribution.startswith("offset_")
 
 
-def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
+def error_of_the_gradients(data: PageData) -> Iterator[Block]:
     """Show how far dx, dweight and dbias are from the exact gradients."""
     cases = data.cases
     backward = cases[(cases["direction"] != Direction.FORWARD) & cases["error_ulp"].notna()]
     if not len(backward):
-        return (Text("No gradient was checked: the run has no measured backward case."),)
+        yield Text("No gradient was checked: the run has no measured backward case.")
+        return
+    yield Text(f"{status_text(backward, 'with gradients')}.")
     outputs = pd.DataFrame(
         [
             (index, output.output, output.worst_ulp, str(_status_of(output, record)))
@@ -191,7 +194,7 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
     # without any guarantee, the cell has that alone
     firsts = worst(outputs.assign(last=is_unbounded).sort_values("last"), [*keys, "last"], "ulp")
     firsts = firsts.sort_values("last", kind="stable").drop_duplicates(keys).join(beyond, on=keys)
-    tables = tables_by_device(
+    yield from tables_by_device(
         firsts,
         "gradients",
         "Largest error of the gradients in ulp",
@@ -202,7 +205,6 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
         across="output",
         order=("dx", "dweight", "dbias"),
     )
-    return (Text(f"{status_text(backward, 'with gradients')}."), *tables)
 
 
 def _gradient_cell(row: Any) -> Cell:

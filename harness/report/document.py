@@ -261,7 +261,7 @@ def first_open(blocks: Iterable[Foldable]) -> tuple[Foldable, ...]:
 Block = Text | Table | Facts | FigureBlock | CaseTable
 Document = Sequence[Block]
 
-Section = Callable[["PageData"], tuple[Block, ...]]
+Section = Callable[["PageData"], Iterable[Block]]
 """A section of the page: data -> blocks. Its name is its heading; the page leaves out a section
 without a block."""
 
