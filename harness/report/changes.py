@@ -59,36 +59,30 @@ def verdict(comparison: Comparison) -> tuple[str, str]:
 
 def document_of_comparison(
     comparison: Comparison, *, most_rows: int = sys.maxsize
-) -> tuple[Block, ...]:
-    """Return how many cases changed in which way, the notes, and a table of each kind of change.
+) -> Iterator[Block]:
+    """Yield how many cases changed in which way, the notes, and a table of each kind of change.
 
     Unchanged cases are only counted, and so are others that do not fail for the same reason.
     """
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())
-    tables = []
+    yield Text(f"{comparison.head} against {comparison.baseline}")
+    yield Text(f"{count(len(comparison.changes), 'case')}: {counts}")
+    yield from (Text(note, "note") for note in comparison.notes)
     for kind, changes in grouped((change.kind, change) for change in comparison.changes).items():
         if kind is ChangeKind.UNCHANGED:
             continue
         alike = grouped((one.case.id if kind.is_failure else one.reason, one) for one in changes)
         rows = tuple(_row(*same) for same in alike.values())
         left = max(len(rows) - most_rows, 0)
-        tables.append(
-            Table(
-                name=name_of("gate", kind),
-                title=str(kind),
-                caption=f"and {left:,} more: --json has every case" if left else "",
-                columns=columns("case", "speed now against before#", "why"),
-                rows=rows[:most_rows],
-                is_folded=not kind.is_failure,
-            )
+        yield Table(
+            name=name_of("gate", kind),
+            title=str(kind),
+            caption=f"and {left:,} more: --json has every case" if left else "",
+            columns=columns("case", "speed now against before#", "why"),
+            rows=rows[:most_rows],
+            is_folded=not kind.is_failure,
         )
         most_rows = max(most_rows - len(rows), 0)
-    return (
-        Text(f"{comparison.head} against {comparison.baseline}"),
-        Text(f"{count(len(comparison.changes), 'case')}: {counts}"),
-        *(Text(note, "note") for note in comparison.notes),
-        *tables,
-    )
 
 
 def end_of_comparison(comparison: Comparison) -> Document:

@@ -26,6 +26,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from harness.records import Mode
 from harness.records.text import seconds_text
@@ -189,10 +190,12 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
     axes.add_collection(leaders, autolim=False)
 
 
-def _spread(wanted: Any, gap: float) -> Any:
+def _spread(wanted: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
     """Return positions from 0 to 1 at least ``gap`` apart, near the wanted ones, which ascend."""
-    least = gap * np.arange(len(wanted))  # what the gaps below each position take
-    return least + np.clip(np.maximum.accumulate(wanted - least), 0.0, 1.0 - least[-1])
+    gaps = gap * np.arange(len(wanted))  # what the gaps below each position take
+    free = np.maximum.accumulate(wanted - gaps).clip(0.0, 1.0 - gaps[-1])
+    spread: NDArray[np.float64] = gaps + free
+    return spread
 
 
 def level(axes: Axes, height: float, words: str) -> None:
