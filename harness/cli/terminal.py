@@ -6,7 +6,6 @@ import sys
 from time import monotonic
 from typing import TextIO
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -54,7 +53,8 @@ class RunProgress:
         self._bar.update(self._task, completed=done, total=total, description=what)
         self._bar.refresh()
         if not self._quiet and self._bar.disable:
-            click.echo(f"[{done}/{total}] {what}", file=self._stream)
+            self._stream.write(f"[{done}/{total}] {what}\n")
+            self._stream.flush()
 
     def show(self, record: Record) -> None:
         """Show that a case is done, and estimate how long the rest will take."""
@@ -71,4 +71,5 @@ class RunProgress:
             brief(record),
             f"({left})" if self._done < self._total else "",
         )
-        click.echo("  ".join(filter(None, parts)), file=self._stream)
+        self._stream.write("  ".join(filter(None, parts)) + "\n")
+        self._stream.flush()
