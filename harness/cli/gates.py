@@ -268,11 +268,7 @@ def _record(head: Results, baseline: Path) -> None:
     try:
         with RunProgress(records_left(head, baseline)) as progress:
             recorded = record_baseline(
-                head,
-                baseline,
-                make_fleet=Fleet,
-                command=command,
-                on_record=progress.show,
+                head, baseline, make_fleet=Fleet, command=command, on_record=progress.show
             )
     except KeyboardInterrupt:
         exit_with_error(f"interrupted; continue with\n  {command}", ExitCode.INTERRUPTED)

@@ -23,15 +23,7 @@ import implementations
 from harness.cases import Planned, load_preset, load_sweep
 from harness.cases.inputs import Inputs
 from harness.measure import Device, Sampled, Sampler, TimedCall, relocate
-from harness.records import (
-    Allocation,
-    ArmRole,
-    Budget,
-    Cache,
-    Case,
-    Measurement,
-    Status,
-)
+from harness.records import Allocation, ArmRole, Budget, Cache, Case, Measurement, Status
 from harness.records.refusal import Refusal
 from harness.records.text import count
 from harness.report import extra_info_of, machine_info_of

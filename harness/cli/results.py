@@ -93,12 +93,7 @@ def choose(
     Exit code 0: every scenario has a choice. 1: at least one has no eligible candidate. 3: nothing
     was measured. 4: no scenario of RUN matches.
     """
-    from harness.report import (
-        choices_as_json,
-        choices_document,
-        evidence_lines,
-        python_lines,
-    )
+    from harness.report import choices_as_json, choices_document, evidence_lines, python_lines
     from harness.selection import Requirements, choose_for_workload, find_workload
     from harness.selection import choose as choose_among
 
@@ -332,9 +327,7 @@ def history(folder: Path, pattern: str | None, metric: str, as_json: bool, **wan
             f"{metric}; `layernorm-bench history {folder} --last 1` has the cases of the last run"
         )
     print_as(
-        as_json,
-        lambda: document_of_history(found, trend),
-        lambda: history_as_plain(found, trend),
+        as_json, lambda: document_of_history(found, trend), lambda: history_as_plain(found, trend)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, sqrt
@@ -13,12 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.numerics import (
-    SIGNIFICAND_BITS,
-    chain_length,
-    condition_limit,
-    largest_error_ulp,
-)
+from harness.numerics import SIGNIFICAND_BITS, chain_length, condition_limit, largest_error_ulp
 from harness.records import Direction, Mode, OutputErrors, Record, Status
 from harness.records.text import count, first_of, in_words, ulp_text
 from harness.report.document import (
@@ -62,20 +57,22 @@ _CONDITION_CAPTION = (
 )
 
 
-def error_against_condition(data: PageData) -> tuple[Block, ...]:
+def error_against_condition(data: PageData) -> Iterator[Block]:
     """Show how the error grows with the mean of the inputs over their standard deviation."""
     cases = data.cases
     forward = cases[(cases["direction"] == Direction.FORWARD) & cases["y_ulp"].notna()]
     if not len(forward):
-        return (Text("No error of a forward pass was measured."),)
+        yield Text("No error of a forward pass was measured.")
+        return
     figures = first_open(
         figure
         for (device, dtype), rows in groups(forward, "device", "dtype")
         if (figure := _condition_figure(device, dtype, rows))
     )
-    text = Text("No shape was run with two or more offsets, so there is no curve to draw.")
+    none = Text("No shape was run with two or more offsets, so there is no curve to draw.")
+    yield from figures or (none,)
     conditions = forward.groupby("distribution")["condition"].max()
-    tables = tables_by_device(
+    yield from tables_by_device(
         worst(forward, ["device", "dtype", "label", "distribution"], "y_ulp"),
         "errors",
         "Largest error of y in ulp",
@@ -86,7 +83,6 @@ def error_against_condition(data: PageData) -> tuple[Block, ...]:
             conditions.index, key=lambda name: (not _is_offset(name), conditions[name], name)
         ),
     )
-    return (*(figures or (text,)), *tables)
 
 
 def _error_cell(row: Any) -> Cell:
@@ -172,12 +168,14 @@ def _is_offset(distribution: str) -> bool:
     return distribution == "normal" or distribution.startswith("offset_")
 
 
-def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
+def error_of_the_gradients(data: PageData) -> Iterator[Block]:
     """Show how far dx, dweight and dbias are from the exact gradients."""
     cases = data.cases
     backward = cases[(cases["direction"] != Direction.FORWARD) & cases["error_ulp"].notna()]
     if not len(backward):
-        return (Text("No gradient was checked: the run has no measured backward case."),)
+        yield Text("No gradient was checked: the run has no measured backward case.")
+        return
+    yield Text(f"{status_text(backward, 'with gradients')}.")
     outputs = pd.DataFrame(
         [
             (index, output.output, output.worst_ulp, str(_status_of(output, record)))
@@ -196,7 +194,7 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
     # without any guarantee, the cell has that alone
     firsts = worst(outputs.assign(last=is_unbounded).sort_values("last"), [*keys, "last"], "ulp")
     firsts = firsts.sort_values("last", kind="stable").drop_duplicates(keys).join(beyond, on=keys)
-    tables = tables_by_device(
+    yield from tables_by_device(
         firsts,
         "gradients",
         "Largest error of the gradients in ulp",
@@ -207,7 +205,6 @@ def error_of_the_gradients(data: PageData) -> tuple[Block, ...]:
         across="output",
         order=("dx", "dweight", "dbias"),
     )
-    return (Text(f"{status_text(backward, 'with gradients')}."), *tables)
 
 
 def _gradient_cell(row: Any) -> Cell:
@@ -300,6 +297,10 @@ def _draw_condition(
     lost = 2.0 ** SIGNIFICAND_BITS[bounds[0].dtype] if bounds else 1.0
     top = max(finite.max() if len(finite) else 1.0, lost, 4.0) * 2
     edge = top * (top / _LEAST_ULP) ** 0.05
+    lines, points = (
+        own.assign(height=own["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge))
+        for own in (lines, points)
+    )
     with canvas(_WIDTH_IN, _HEIGHT_IN, left_in=0.68, right_in=1.75) as (figure, axes):
         log_scales(axes, both["condition"], (_LEAST_ULP / 2, edge * (edge / _LEAST_ULP) ** 0.03))
         level(axes, 0.5, "correctly rounded")
@@ -307,9 +308,9 @@ def _draw_condition(
             level(axes, lost, "no digit left")
         for bound in bounds:
             _bound(axes, bound)
-        labels = _measured(axes, lines, edge)
+        labels = _measured(axes, lines)
         for (algorithm, status), group in points.groupby(["algorithm", "status"], sort=False):
-            _marks(axes, str(algorithm), str(status), group, edge, scale=0.45)
+            _marks(axes, str(algorithm), str(status), group, scale=0.45)
         end_labels(axes, labels)
         axes.set_title(title)
         axes.set(xlabel="condition number of the inputs", ylabel="largest error of y, ulp")
@@ -338,7 +339,7 @@ def _bound(axes: Axes, bound: BoundLine) -> None:
     )  # fmt: skip
 
 
-def _measured(axes: Axes, lines: pd.DataFrame, edge: float) -> list[EndLabel]:
+def _measured(axes: Axes, lines: pd.DataFrame) -> list[EndLabel]:
     """Join the cases of each implementation; those of a class differ in their dashes."""
     positions: dict[str, int] = {}  # of the last line of each class
     labels = []
@@ -346,37 +347,29 @@ def _measured(axes: Axes, lines: pd.DataFrame, edge: float) -> list[EndLabel]:
     for (name, _, mode), group in lines.groupby(by, sort=False, observed=True):
         algorithm = str(name)
         colour = _colour(algorithm)
-        heights = group["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
         position = positions[algorithm] = positions.get(algorithm, -1) + 1
         axes.plot(
-            group["condition"], heights, color=colour, zorder=2,
+            group["condition"], group["height"], color=colour, zorder=2,
             lw=1.1 if mode == Mode.EAGER else 0.6, ls=DASHES[position % len(DASHES)],
             gid=series_id(colour),
         )  # fmt: skip
         for status, own in group.groupby("status", sort=False):
-            _marks(axes, algorithm, str(status), own, edge)
+            _marks(axes, algorithm, str(status), own)
         last = group.iloc[-1]
-        labels.append((str(last["label"]), last["condition"], heights.iloc[-1], colour))
+        labels.append((str(last["label"]), last["condition"], last["height"], colour))
     return labels
 
 
-def _marks(
-    axes: Axes, algorithm: str, status: str, rows: pd.DataFrame, edge: float,
-    scale: float = 1.0,
-) -> None:  # fmt: skip
+def _marks(axes: Axes, algorithm: str, status: str, rows: pd.DataFrame, scale: float = 1.0) -> None:
     """Mark cases: the shape is that of the class, and its filling is that of the status."""
     colour = _colour(algorithm)
-    heights = rows["y_ulp"].clip(_LEAST_ULP, edge).fillna(edge)
     is_half = status == Status.INACCURATE
     face = colour if is_half or status == Status.OK else FACE
-    axes.plot(
-        rows["condition"], heights, ls="none", marker=_MARKERS.get(algorithm, "h"),
-        ms=5.4 * sqrt(scale), mfc=face, mec=colour, mew=0.0 if status == Status.OK else 1.1,
-        fillstyle="left" if is_half else "full", markerfacecoloralt=FACE,
-        zorder=3, gid=series_id(colour), clip_on=False,
+    draw = partial(axes.plot, rows["condition"], rows["height"], ls="none", gid=series_id(colour))
+    draw(
+        marker=_MARKERS.get(algorithm, "h"), ms=5.4 * sqrt(scale), mfc=face, mec=colour,
+        mew=0.0 if status == Status.OK else 1.1, fillstyle="left" if is_half else "full",
+        markerfacecoloralt=FACE, zorder=3, clip_on=False,
     )  # fmt: skip
     if status == Status.WRONG:
-        axes.plot(
-            rows["condition"], heights, ls="none", marker="x", ms=8 * sqrt(scale), mew=1.6,
-            mec=INK, zorder=4, gid=series_id(colour),
-        )  # fmt: skip
+        draw(marker="x", ms=8 * sqrt(scale), mew=1.6, mec=INK, zorder=4)

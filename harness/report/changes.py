@@ -59,36 +59,30 @@ def verdict(comparison: Comparison) -> tuple[str, str]:
 
 def document_of_comparison(
     comparison: Comparison, *, most_rows: int = sys.maxsize
-) -> tuple[Block, ...]:
-    """Return how many cases changed in which way, the notes, and a table of each kind of change.
+) -> Iterator[Block]:
+    """Yield how many cases changed in which way, the notes, and a table of each kind of change.
 
     Unchanged cases are only counted, and so are others that do not fail for the same reason.
     """
     counts = ", ".join(f"{cases:,} {kind}" for kind, cases in comparison.counts.items())
-    tables = []
+    yield Text(f"{comparison.head} against {comparison.baseline}")
+    yield Text(f"{count(len(comparison.changes), 'case')}: {counts}")
+    yield from (Text(note, "note") for note in comparison.notes)
     for kind, changes in grouped((change.kind, change) for change in comparison.changes).items():
         if kind is ChangeKind.UNCHANGED:
             continue
         alike = grouped((one.case.id if kind.is_failure else one.reason, one) for one in changes)
         rows = tuple(_row(*same) for same in alike.values())
         left = max(len(rows) - most_rows, 0)
-        tables.append(
-            Table(
-                name=name_of("gate", kind),
-                title=str(kind),
-                caption=f"and {left:,} more: --json has every case" if left else "",
-                columns=columns("case", "speed now against before#", "why"),
-                rows=rows[:most_rows],
-                is_folded=not kind.is_failure,
-            )
+        yield Table(
+            name=name_of("gate", kind),
+            title=str(kind),
+            caption=f"and {left:,} more: --json has every case" if left else "",
+            columns=columns("case", "speed now against before#", "why"),
+            rows=rows[:most_rows],
+            is_folded=not kind.is_failure,
         )
         most_rows = max(most_rows - len(rows), 0)
-    return (
-        Text(f"{comparison.head} against {comparison.baseline}"),
-        Text(f"{count(len(comparison.changes), 'case')}: {counts}"),
-        *(Text(note, "note") for note in comparison.notes),
-        *tables,
-    )
 
 
 def end_of_comparison(comparison: Comparison) -> Document:
@@ -111,25 +105,20 @@ def _row(change: Change, *alike: Change) -> tuple[Cell, ...]:
         found = as_speed(change.ratio)
         is_known = isfinite(found.high)  # not of a single process or epoch
         speed = interval_text(found) if is_known else speed_text(found.value)
-    return (
-        case_cell(change.case),
-        number(speed),
-        Cell(f"{change.reason}{more}", is_long=True),
-    )
+    return (case_cell(change.case), number(speed), Cell(f"{change.reason}{more}", is_long=True))
 
 
-def gate_verdicts(data: PageData) -> tuple[Block, ...]:
+def gate_verdicts(data: PageData) -> Iterator[Block]:
     """Show what changed since the baseline, if one was given, the worst first."""
-    comparison = data.comparison
-    if comparison is None:
-        return ()
-    _, words = verdict(comparison)
-    blocks = document_of_comparison(comparison, most_rows=_MOST_ON_PAGE)
-    explained = (
+    if data.comparison is None:
+        return
+    _, words = verdict(data.comparison)
+    yield Text(f"{words[0].upper()}{words[1:]}.", "title")
+    yield from document_of_comparison(data.comparison, most_rows=_MOST_ON_PAGE)
+    yield Text(
         "Speeds are relative to native; above 1 is faster now. Nothing was timed again for "
         "this page; `layernorm-bench compare --json` has every case."
     )
-    return (Text(f"{words[0].upper()}{words[1:]}.", "title"), *blocks, Text(explained))
 
 
 def comparison_as_plain(comparison: Comparison) -> dict[str, Any]:
@@ -168,28 +157,25 @@ def document_of_history(history: History, trend: Trend) -> Document:
     )
 
 
-def how_it_changed(data: PageData) -> tuple[Block, ...]:
+def how_it_changed(data: PageData) -> Iterator[Block]:
     """Show the changes in a folder of runs, and the trend of each case's speed."""
     history = data.history
     if history is None:
-        return ()
+        return
     trends = {
         name: series_of(history, metric) for name, metric in TREND_METRICS.items() if name != "time"
     }
     speeds = trends["speed"]
-    return (
-        Text(
-            f"{_span(history)}, in the order of their commits. The other sections are of the "
-            "latest run of each environment. Speeds are relative to native, which is timed "
-            "in turn with each case."
-        ),
-        *(Text(note[0].upper() + note[1:]) for note in _notes(history, speeds)),
-        _change_table(trends.values(), _MOST_ON_PAGE),
-        *_figures(history, speeds),
-        _series_table(speeds, _MOST_ON_PAGE)
-        if speeds.series
-        else Text("No case has a speed relative to a reference."),
+    yield Text(
+        f"{_span(history)}, in the order of their commits. The other sections are of the latest "
+        "run of each environment. Speeds are relative to native, which is timed in turn with each "
+        "case."
     )
+    yield from (Text(note[0].upper() + note[1:]) for note in _notes(history, speeds))
+    yield _change_table(trends.values(), _MOST_ON_PAGE)
+    yield from _figures(history, speeds)
+    none = Text("No case has a speed relative to a reference.")
+    yield _series_table(speeds, _MOST_ON_PAGE) if speeds.series else none
 
 
 def _span(history: History) -> str:

@@ -87,7 +87,7 @@ _NUMBERS = [_METRICS[name] for name in ("latency_s", "error_ulp", "peak_bytes")]
 Default = CandidateName | None  # what to run for all scenarios of a slice
 
 
-def headline_of(found: Choices | Answer) -> list[str]:
+def headline_of(found: Answer) -> list[str]:
     """Return what to run, how much that gains over native and where not, in a few sentences.
 
     An implementation is named for all scenarios of a slice, then the scenarios in which another
@@ -107,9 +107,8 @@ def headline_of(found: Choices | Answer) -> list[str]:
         up_to, inputs = requirements.max_condition, "all measured inputs"
         if isfinite(up_to):
             inputs = f"inputs with a condition number up to {rounded(up_to)}"
-        start = "Chosen: the fastest of those"
-        if not any(one.best for one in found.choices):
-            start = "Required:"
+        has_choice = any(one.best for one in found.choices)
+        start = "Chosen: the fastest of those" if has_choice else "Required:"
         lines.append(f"{start} {right} on {inputs}{error}.")
     return lines
 
@@ -168,17 +167,13 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
 
 def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) -> str:
     """Return "Run NAME" with its mean speed relative to native, if that is known."""
-    speeds = [
-        (choice.scenario.case.direction, speed)
-        for choice, one in served
-        if (speed := choice.speed(one)) is not None
-    ]
-    if len(speeds) < len(served):
+    every = [*filter(None, (choice.speed(one) for choice, one in served))]
+    if len(every) < len(served):
         return f"Run {label_of(name)}"
-    every = [speed for _, speed in speeds]
     shown = f"{interval_text(geometric_mean(every))} the speed of {REFERENCE_NAME}"
     if len(every) > 1:
-        parts = grouped(speeds).items()
+        directions = (choice.scenario.case.direction for choice, _ in served)
+        parts = grouped(zip(directions, every, strict=True)).items()
         means = [f"{key} {speed_text(geometric_mean(own).value)}" for key, own in parts]
         ends = dict.fromkeys(speed_text(end(one.value for one in every)) for end in (min, max))
         notes = [" to ".join(ends)] if len(ends) > 1 else []
@@ -292,16 +287,16 @@ def inaccuracy_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> st
     Empty if the candidate is right.
     """
     evidence = tuple(one for one in candidate.evidence if one.status is Status.INACCURATE)
+    if not evidence:
+        return ""
     inaccurate = replace(candidate, evidence=evidence)
     others = [
-        (errors[1][0], errors[0][0], other.label)
+        (errors[1], errors[0], other.label)
         for other in choice.candidates
         if other.name != candidate.name and (errors := worst_in_common([inaccurate, other]))
     ]
     error, own, label = min(others, default=(inf, 0.0, ""))
     beside = f", where {label} is up to {ulp_text(error)} off" if error < own else ""
-    if not evidence:
-        return ""
     worst = _worst(evidence)
     output = worst.errors.worst.output if worst.errors and worst.errors.outputs else "a result"
     return f"inaccurate: {output} is up to {ulp_text(worst.worst_ulp or 0.0)} off{beside}"
@@ -338,7 +333,7 @@ def price_text(candidate: Candidate, choice: Choice | WorkloadChoice) -> str:
     elif decider is not None and best is not None:
         parts.append("as fast within the intervals")
         if decider is Decider.ACCURACY and not inaccurate:
-            errors = [ulp_text(error) for error, _ in worst_in_common([candidate, best])]
+            errors = map(ulp_text, worst_in_common([candidate, best]))
             parts.append(f"less accurate: {' against '.join(errors)}")
         if decider is Decider.MEMORY:
             sizes = [bytes_text(one.peak_bytes or 0) for one in (candidate, best)]

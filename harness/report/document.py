@@ -130,11 +130,7 @@ def case_cell(case: Case, environment: str = "") -> Cell:
     return Cell(", ".join(filter(None, [case.id, environment])), is_long=True, parts=parts)
 
 
-SYMBOLS: dict[str, str] = {
-    Status.WRONG: "✕",
-    Status.INACCURATE: "≈",
-    Status.OUT_OF_GUARANTEE: "○",
-}
+SYMBOLS: dict[str, str] = {Status.WRONG: "✕", Status.INACCURATE: "≈", Status.OUT_OF_GUARANTEE: "○"}
 """Statuses of measured cases beside a number; ok has none."""
 SYMBOLS_TEXT = "✕ wrong, ≈ inaccurate, ○ out of guarantee."
 
@@ -265,7 +261,7 @@ def first_open(blocks: Iterable[Foldable]) -> tuple[Foldable, ...]:
 Block = Text | Table | Facts | FigureBlock | CaseTable
 Document = Sequence[Block]
 
-Section = Callable[["PageData"], tuple[Block, ...]]
+Section = Callable[["PageData"], Iterable[Block]]
 """A section of the page: data -> blocks. Its name is its heading; the page leaves out a section
 without a block."""
 
@@ -515,14 +511,13 @@ def templates() -> Templates:
     )
     found.globals["symbols"] = SYMBOLS
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    found.filters |= {"terms": with_terms, "slug": name_of, "breakable": _breakable}
+    found.filters |= {"terms": with_terms, "slug": name_of}
     found.filters["kind"] = lambda block: type(block).__name__
+    # a long name may be broken after _, + and /
+    found.filters["breakable"] = lambda text: Markup(
+        re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text)))
+    )
     return found
-
-
-def _breakable(text: str) -> Markup:
-    """Return text in which a long name may be broken after _, + and /."""
-    return Markup(re.sub(r"[_+/]", r"\g<0><wbr>", str(escape(text))))
 
 
 @cache

@@ -30,11 +30,9 @@ def csv_table(results: Results) -> str:
     ``id`` is the id of the case, ``errors.worst`` the output with the largest scaled error, and
     ``warnings`` the kinds of warnings; the others are fields of the results file.
     """
-    text = StringIO()
+    text, rows = StringIO(), [_row(record) for record in results.records]
     table = csv.writer(text, lineterminator="\n")
-    rows = [_row(record) for record in results.records]
-    table.writerow(rows[0])
-    table.writerows(map(_csv_cell, row.values()) for row in rows)
+    table.writerows([rows[0], *(map(_csv_cell, row.values()) for row in rows)])
     return text.getvalue()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -26,6 +26,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from harness.records import Mode
 from harness.records.text import seconds_text
@@ -189,16 +190,12 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
     axes.add_collection(leaders, autolim=False)
 
 
-def _spread(wanted: Iterable[float], gap: float) -> list[float]:
-    """Return ascending positions from 0 to 1 at least ``gap`` apart, near the wanted ones."""
-    found: list[float] = []
-    for position in wanted:
-        found.append(max(position, found[-1] + gap if found else 0.0))
-    limit = 1.0
-    for index in reversed(range(len(found))):
-        found[index] = min(found[index], limit)
-        limit = found[index] - gap
-    return found
+def _spread(wanted: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
+    """Return positions from 0 to 1 at least ``gap`` apart, near the wanted ones, which ascend."""
+    gaps = gap * np.arange(len(wanted))  # what the gaps below each position take
+    free = np.maximum.accumulate(wanted - gaps).clip(0.0, 1.0 - gaps[-1])
+    spread: NDArray[np.float64] = gaps + free
+    return spread
 
 
 def level(axes: Axes, height: float, words: str) -> None:
@@ -357,16 +354,12 @@ def history_figure(title: str, history: History, series: Series) -> Figure:
     """
     index_of = {id(run): index for index, run in enumerate(history.runs)}
     at = [index_of[id(run)] for run in series.runs]
-    values = series.values
-    error = [
-        [max(one.value - one.low, 0.0) for one in values],
-        [max(one.high - one.value, 0.0) for one in values],
-    ]
+    value, low, high = np.transpose([(one.value, one.low, one.high) for one in series.values])
     with canvas(*_HISTORY_IN, bottom_in=0.4) as (figure, axes):
         _bands(axes, series, at)
         axes.errorbar(
-            at, [one.value for one in values], yerr=error, fmt="o", ms=3, mew=0, lw=0.9,
-            color=SERIES[0], zorder=3,
+            at, value, yerr=np.maximum([value - low, high - value], 0.0), fmt="o", ms=3, mew=0,
+            lw=0.9, color=SERIES[0], zorder=3,
         )  # fmt: skip
         last = len(history.runs) - 1
         axes.set_xlim(-0.6, last + 0.6)

@@ -48,13 +48,7 @@ from harness.report.speed import (
 from harness.selection import NATIVE
 from harness.store import Results
 
-__all__ = [
-    "SECTIONS",
-    "build_page",
-    "drawings_of",
-    "tables_of",
-    "write_whole",
-]
+__all__ = ["SECTIONS", "build_page", "drawings_of", "tables_of", "write_whole"]
 
 SECTIONS: tuple[Section, ...] = (
     which_implementation_to_run,
@@ -78,12 +72,7 @@ _MOST_DRAWN = 8  # drawings of a section. Trade-off: each takes 20 kB and 60 ms
 _MOST_BLAMED = 2  # trade-off: a card has room for two names
 
 
-def build_page(
-    results: Sequence[Results],
-    *,
-    title: str | None = None,
-    **others: Any,
-) -> str:
+def build_page(results: Sequence[Results], *, title: str | None = None, **others: Any) -> str:
     """Return the page for ``results``: self-contained HTML.
 
     Equal results give the same page, byte for byte.

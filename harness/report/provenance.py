@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from math import isinf, isnan
+from math import isfinite, isnan
 from typing import Any
 
 import pandas as pd
@@ -22,14 +22,7 @@ from harness.records import (
     WarningKind,
 )
 from harness.records.metrics import metrics_in
-from harness.records.text import (
-    bytes_text,
-    count,
-    grouped,
-    in_words,
-    percent_text,
-    seconds_text,
-)
+from harness.records.text import bytes_text, count, grouped, in_words, percent_text, seconds_text
 from harness.report.accuracy import status_text
 from harness.report.choice import WIDENED_TEXT
 from harness.report.document import (
@@ -55,22 +48,20 @@ _NO_FAILURE = "Every case with a record was measured: none is wrong or inaccurat
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?:e[+-]?\d+)?\b", re.IGNORECASE)
 
 
-def all_cases(data: PageData) -> tuple[Block, ...]:
+def all_cases(data: PageData) -> Iterator[Block]:
     """Show every case of the run, measured or not, to be filtered, drawn, sorted and downloaded."""
     found = case_data(data)
-    table = CaseTable(found)
-    if found["count"] == len(data.cases):
-        return (table,)
-    files = f": {', '.join(data.files)}" if data.files else ""
-    text = (
-        f"{count(len(data.cases), 'case')} are too many for a page. Below are {found['count']:,}, "
-        "the worst of each shape and input distribution. The results file has every case"
-        f"{files}."
-    )
-    return (Text(text), table)
+    if found["count"] < len(data.cases):
+        files = f": {', '.join(data.files)}" if data.files else ""
+        yield Text(
+            f"{count(len(data.cases), 'case')} are too many for a page. Below are "
+            f"{found['count']:,}, the worst of each shape and input distribution. The results file "
+            f"has every case{files}."
+        )
+    yield CaseTable(found)
 
 
-def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
+def failures_and_warnings(data: PageData) -> Iterator[Block]:
     """List what is wrong, was not measured or has a warning, by reason, the worst first."""
     found: dict[tuple[Status | WarningKind, str], dict[int, str]] = {}
     for index, record in enumerate(data.records):
@@ -81,23 +72,20 @@ def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
             reasons.append((record.status, record.reason))
         for kind, reason in reasons:
             found.setdefault((kind, _NUMBER.sub("#", reason)), {})[index] = reason
-    blocks: list[Block] = []
     if data.missing:
-        blocks.append(
-            Text(
-                f"{count(data.missing, 'case')} of {data.planned:,} planned have no record: the "
-                "run was cut short. To continue it, repeat its command with --resume."
-            )
+        yield Text(
+            f"{count(data.missing, 'case')} of {data.planned:,} planned have no record: the run "
+            "was cut short. To continue it, repeat its command with --resume."
         )
     if not found:
-        return (*blocks, Text(_NO_FAILURE))
+        yield Text(_NO_FAILURE)
+        return
     ran = data.cases[[record.status.is_measured for record in data.records]]
     left, warned = len(data.cases) - len(ran), sum(bool(own.warnings) for own in data.records)
-    text = f"{status_text(ran, 'that ran')}. Not run: {left:,}. With a warning: {warned:,}."
-    blocks.append(Text(text))
+    yield Text(f"{status_text(ran, 'that ran')}. Not run: {left:,}. With a warning: {warned:,}.")
     order = [*BAD_FIRST, *WarningKind]
     ordered = sorted(found.items(), key=lambda item: (order.index(item[0][0]), -len(item[1])))
-    table = Table(
+    yield Table(
         name="failures",
         title="Failures and warnings, by reason",
         caption="Wrong and inaccurate cases, those that were not measured, and those whose "
@@ -108,7 +96,6 @@ def failures_and_warnings(data: PageData) -> tuple[Block, ...]:
         rows=tuple(_reason_row(data, kind, own) for (kind, _), own in ordered[:_MOST_REASONS]),
         is_folded=len(found) > _MOST_OPEN,
     )
-    return (*blocks, table)
 
 
 def _reason_row(
@@ -157,14 +144,13 @@ _METHOD = (
 )
 
 
-def environment_and_method(data: PageData) -> tuple[Block, ...]:
+def environment_and_method(data: PageData) -> Iterator[Block]:
     """Show the method, the environments and the runs."""
-    blocks: list[Block] = [Text(paragraph) for paragraph in _METHOD]
+    yield from map(Text, _METHOD)
     for letter, own in data.environments.items():
         title = f"Environment {letter}, fingerprint {own.fingerprint}"
-        blocks.append(Facts(title, tuple(_facts(own))))
-    blocks += [Facts(f"Run {run.name}", tuple(_facts(run))) for run in data.runs]
-    return tuple(blocks)
+        yield Facts(title, tuple(_facts(own)))
+    yield from (Facts(f"Run {run.name}", tuple(_facts(run))) for run in data.runs)
 
 
 _WRITE: dict[str, Callable[[Any], str]] = {
@@ -187,9 +173,9 @@ def _facts(found: Environment | Gpu | Run) -> Iterator[tuple[str, str]]:
             yield in_words(name), _WRITE.get(end, str)(value)
 
 
-def terms(_: PageData) -> tuple[Block, ...]:
+def terms(_: PageData) -> Iterator[Block]:
     """Define the terms that captions use."""
-    return (Facts("From the glossary", tuple(definitions().items()), is_glossary=True),)
+    yield Facts("From the glossary", tuple(definitions().items()), is_glossary=True)
 
 
 # --- the cases as the page's script reads them: columns, dictionary-encoded, in JSON --------------
@@ -257,9 +243,7 @@ def _encoded(column: pd.Series) -> dict[str, Any]:
 
 def _plain(value: float) -> float | str | None:
     """Return a number as JSON can hold it: None where not measured, a text where infinite."""
-    if isnan(value):
-        return None
-    if isinf(value):
-        return "inf" if value > 0 else "-inf"
-    whole = float(value)  # a column without a gap may be of integers
-    return int(whole) if whole.is_integer() and abs(whole) < 1e15 else whole
+    number = float(value)  # a column without a gap may be of integers
+    if not isfinite(number):
+        return None if isnan(number) else str(number)
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number

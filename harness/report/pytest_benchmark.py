@@ -32,13 +32,7 @@ from harness.records import (
 from harness.records.refusal import NotMeasuredError, Refusal, refusing
 from harness.store import Results, from_plain, to_plain
 
-__all__ = [
-    "KEY",
-    "MODEL_BYTES",
-    "extra_info_of",
-    "import_benchmarks",
-    "machine_info_of",
-]
+__all__ = ["KEY", "MODEL_BYTES", "extra_info_of", "import_benchmarks", "machine_info_of"]
 
 KEY = "layernorm_bench"
 """Name of the project's entry in ``extra_info`` and in ``machine_info``."""

@@ -14,25 +14,9 @@ from harness.cases.axes import command_options, is_explainable
 from harness.records import Case, Direction, Mode, Record, Status, WarningKind
 from harness.records.metrics import metrics_in
 from harness.records.refusal import Refusal
-from harness.records.text import (
-    count,
-    grouped,
-    in_words,
-    interval_text,
-    percent_text,
-    seconds_text,
-)
+from harness.records.text import count, grouped, in_words, interval_text, percent_text, seconds_text
 from harness.report.choice import headline_of
-from harness.report.document import (
-    DASH,
-    Cell,
-    Document,
-    Table,
-    Text,
-    columns,
-    number,
-    pill,
-)
+from harness.report.document import DASH, Cell, Document, Table, Text, columns, number, pill
 from harness.selection import REFERENCE_NAME, choose, geometric_mean, label_of
 
 if TYPE_CHECKING:  # it imports torch
@@ -283,11 +267,9 @@ def next_step(
             if record.status is status and status is not Status.UNSUPPORTED:
                 return look_closer(record)
     if len({record.case.implementation for record in records if record.latency is not None}) > 1:
-        return NextStep(
-            "see what every other implementation would cost or gain", _command("choose", results)
-        )
+        return _step("see what every other implementation would cost or gain", "choose", results)
     if any(record.errors is not None for record in records) and not has_page:
-        return NextStep("make a page of these results", _command("report", results))
+        return _step("make a page of these results", "report", results)
     return None
 
 
@@ -295,26 +277,26 @@ def look_closer(record: Record) -> NextStep:
     """Return the command that shows more of a case that did not end well."""
     case, status = record.case, record.status
     if status in {Status.WRONG, Status.OUT_OF_GUARANTEE} and _can_be_explained(record):
+        purpose = f"see exact and computed values of {case.id} step by step"
         options = command_options(case, without=("direction",))
-        command = _command("explain", case.implementation, *options)
-        return NextStep(f"see exact and computed values of {case.id} step by step", command)
+        return _step(purpose, "explain", case.implementation, *options)
     if status is Status.WRONG and case.mode is Mode.EAGER:
         direction = "forward" if case.direction is Direction.FORWARD else "backward"
         options = ["--dtype", case.dtype, "--direction", direction]
         options += ["--device", case.device] if case.device != _DEFAULT.device else []
-        command = _command("verify", case.implementation, *options)
-        return NextStep(f"see which mistake {case.implementation} makes", command)
+        purpose = f"see which mistake {case.implementation} makes"
+        return _step(purpose, "verify", case.implementation, *options)
     return run_again(case)
 
 
 def run_again(case: Case) -> NextStep:
     """Return the command that measures one case."""
-    command = _command("run", "-i", case.implementation, *command_options(case))
-    return NextStep(f"run {case.id} again by itself", command)
+    words = ("run", "-i", case.implementation, *command_options(case))
+    return _step(f"run {case.id} again by itself", *words)
 
 
-def _command(*arguments: str | Path) -> str:
-    return shlex.join(["layernorm-bench", *map(str, arguments)])
+def _step(purpose: str, *arguments: str | Path) -> NextStep:
+    return NextStep(purpose, shlex.join(["layernorm-bench", *map(str, arguments)]))
 
 
 def _can_be_explained(record: Record) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan, log2
@@ -23,13 +23,7 @@ from harness.records.text import (
     seconds_text,
     speed_text,
 )
-from harness.report.choice import (
-    fault_text,
-    pace_text,
-    run_text,
-    scenario_row,
-    unbounded_text,
-)
+from harness.report.choice import fault_text, pace_text, run_text, scenario_row, unbounded_text
 from harness.report.document import (
     DASH,
     SYMBOLS,
@@ -45,21 +39,9 @@ from harness.report.document import (
     name_of,
     number,
 )
-from harness.report.figures import (
-    LIMIT_LOG2,
-    latency_figure,
-    speed_map,
-)
+from harness.report.figures import LIMIT_LOG2, latency_figure, speed_map
 from harness.report.frame import PageData, groups, leading, tables_by_device, worst
-from harness.selection import (
-    NATIVE,
-    REFERENCE_NAME,
-    Answer,
-    Candidate,
-    Choice,
-    Slice,
-    cost_of,
-)
+from harness.selection import NATIVE, REFERENCE_NAME, Answer, Candidate, Choice, Slice, cost_of
 
 __all__ = [
     "latency_against_size",
@@ -79,25 +61,20 @@ _REFERENCE = Estimate(value=1.0, low=1.0, high=1.0)  # the cost of native, if co
 Row = tuple[Cell, ...]
 
 
-def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
+def which_implementation_to_run(data: PageData) -> Iterator[Block]:
     """Return the answer for each device, dtype and direction, then for each shape."""
     answers = data.answers
     if not any(answer.choices for answer in answers):
-        return (
-            Text(
-                f"No time relative to {REFERENCE_NAME} was measured, so no implementation can be "
-                "chosen. The sections below show the errors."
-            ),
+        yield Text(
+            f"No time relative to {REFERENCE_NAME} was measured, so no implementation can be "
+            "chosen. The sections below show the errors."
         )
+        return
     several = len(data.environments) > 1
+    parts = answers[-1].overall
     overall = _answer_table(
         answers,
-        [
-            [
-                _overall_row(part, answer, several=several) for answer in answers
-            ]
-            for part in answers[-1].overall
-        ],
+        [[_overall_row(part, one, several=several) for one in answers] for part in parts],
         name="choice",
         title="The fastest eligible implementation for each device, dtype and direction",
         caption=f"{_SPEED} It is the geometric mean over all shapes. “Fastest or tied in”: no "
@@ -108,14 +85,17 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
             "Fastest or tied in#", "Faster, but disqualified",
         ),
     )  # fmt: skip
+    if overall.rows:
+        yield overall
     scenarios = list(zip(*(answer.choices for answer in answers), strict=True))
-    rows = []
     is_short = len(scenarios) <= _MOST_OPEN
-    for choices in scenarios[:_MOST_SCENARIOS]:
-        rows.append([scenario_row(one, several=several, is_priced=is_short) for one in choices])
+    rows = [
+        [scenario_row(one, several=several, is_priced=is_short) for one in choices]
+        for choices in scenarios[:_MOST_SCENARIOS]
+    ]
     left = len(scenarios) - len(rows)
     more = f" {left:,} more are printed by `layernorm-bench choose`." if left else ""
-    each_shape = _answer_table(
+    yield _answer_table(
         answers,
         rows,
         name="choice-per-shape",
@@ -125,7 +105,6 @@ def which_implementation_to_run(data: PageData) -> tuple[Block, ...]:
         columns=columns("For", "Run", "Speed#", "Time#", "Error#", "Memory#", "Because"),
         is_folded=not is_short,
     )
-    return (*([overall] if overall.rows else []), each_shape)
 
 
 def _answer_table(answers: Sequence[Answer], rows: Iterable[Sequence[Row]], **others: Any) -> Table:
@@ -192,7 +171,7 @@ def _faster_in(candidate: Candidate, best: Candidate | None, choices: Iterable[C
 # --- latency against size ------------------------------------------------------------------------
 
 
-def latency_against_size(data: PageData) -> tuple[Block, ...]:
+def latency_against_size(data: PageData) -> Iterator[Block]:
     """Show the time of a call by the size of its input."""
     timed = data.cases[(data.cases["latency_s"] > 0) & (data.cases["elements"] > 0)]
     figures = first_open(
@@ -200,7 +179,8 @@ def latency_against_size(data: PageData) -> tuple[Block, ...]:
         for (direction, device), group in groups(timed, "direction", "device")
     )
     if not figures:
-        return (Text("No latency was measured."),)
+        yield Text("No latency was measured.")
+        return
     shares = timed[timed["copy_ratio"] > 0].groupby("label", observed=True)["copy_ratio"]
     ends = shares.agg([geomean, "min", "max"]).sort_values("geomean", ascending=False)
     names = first_of(
@@ -208,7 +188,8 @@ def latency_against_size(data: PageData) -> tuple[Block, ...]:
         for label, mean, least, most in ends.reset_index().to_numpy()
     )
     text = f"Share of the speed of a copy, on average: {names}. " if names else ""
-    return (Text(f"{text}{_certainty(timed['latency_s'], timed['latency_high_s'])}"), *figures)
+    yield Text(f"{text}{_certainty(timed['latency_s'], timed['latency_high_s'])}")
+    yield from figures
 
 
 def _certainty(values: pd.Series, highs: pd.Series) -> str:
@@ -283,11 +264,12 @@ def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
 # --- tables of implementations by shapes ---------------------------------------------------------
 
 
-def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
+def speed_relative_to_native(data: PageData) -> Iterator[Block]:
     """Show implementations by shapes: above 1 is faster than native."""
     timed = data.cases[data.cases["ratio"].notna()]
     if not len(timed):
-        return (Text(f"No time relative to {REFERENCE_NAME} was measured."),)
+        yield Text(f"No time relative to {REFERENCE_NAME} was measured.")
+        return
     cold = "Cold: of calls whose inputs are not in the cache. " if timed["cold_s"].any() else ""
     caption = (
         "Timed in turn with native, run eagerly. 2.00x is twice as fast, 0.50x half as fast: blue "
@@ -322,8 +304,6 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
         )
 
     title = f"Speed relative to {REFERENCE_NAME}"
-    tables = tables_by_device(speeds, "speed", title, caption, cell, draw=speed_map)
-    blocks: list[Block] = [replace(table, is_folded=True) for table in tables]
     text = _certainty(timed["ratio"], timed["ratio_high"])
     others = timed.assign(speed=1 / timed["ratio"])[timed["label"] != REFERENCE_NAME]
     if len(others):
@@ -333,10 +313,13 @@ def speed_relative_to_native(data: PageData) -> tuple[Block, ...]:
             for (direction,), own in groups(others[others["label"] == fastest], "direction")
         )
         ahead = f"{fastest}, the fastest on average, is faster than {REFERENCE_NAME} in "
-        text = f"{ahead}{listed(counts)}. {text}"
-        more = {"Faster in": _faster_cases}
-        blocks.insert(0, _summary(others, "speed", "speed-summary", f"{title}: all shapes", more))
-    return (Text(text), *blocks)
+        yield Text(f"{ahead}{listed(counts)}. {text}")
+        more = ("Faster in#", _faster_cases)
+        yield _summary(others, "speed", "speed-summary", f"{title}: all shapes", more)
+    else:
+        yield Text(text)
+    tables = tables_by_device(speeds, "speed", title, caption, cell, draw=speed_map)
+    yield from (replace(table, is_folded=True) for table in tables)
 
 
 def _faster_cases(own: pd.DataFrame) -> str:
@@ -353,28 +336,25 @@ def _summary(
     column: str,
     name: str,
     title: str,
-    more: Mapping[str, Callable[[pd.DataFrame], str]],
+    more: tuple[str, Callable[[pd.DataFrame], str]],
 ) -> Table:
     """Return the least, the mean and the most of a ratio for each implementation, and ``more``."""
     heads = ("Implementation", "dtype", "Direction", "Least#", "Geometric mean#", "Most#")
-    ends = (pd.Series.min, geomean, pd.Series.max)
-    by = ("device", "direction", "dtype", "label")
-    return Table(
-        name=name,
-        title=title,
-        columns=columns(*heads, *(f"{head}#" for head in more)),
-        rows=tuple(
-            (
-                *map(Cell, (str(label), str(dtype), f"{device} {direction}")),
-                *(number(speed_text(end(own[column]))) for end in ends),
-                *(number(write(own)) for write in more.values()),
-            )
-            for (device, direction, dtype, label), own in groups(rows, *by)
-        ),
+    ends, (head, write) = (pd.Series.min, geomean, pd.Series.max), more
+    table_rows = tuple(
+        (
+            *map(Cell, (label, dtype, f"{device} {direction}")),
+            *(number(speed_text(end(own[column]))) for end in ends),
+            number(write(own)),
+        )
+        for (device, direction, dtype, label), own in groups(
+            rows, "device", "direction", "dtype", "label"
+        )
     )
+    return Table(name=name, title=title, columns=columns(*heads, head), rows=table_rows)
 
 
-def memory(data: PageData) -> tuple[Block, ...]:
+def memory(data: PageData) -> Iterator[Block]:
     """Show the peak memory of a call, the memory saved for the backward, and operators."""
     cases = data.cases
     is_known = cases["peak_bytes"].notna() | (cases["memory_not_counted"] != "")
@@ -388,15 +368,16 @@ def memory(data: PageData) -> tuple[Block, ...]:
     known = most.drop_duplicates(["device", "direction", "dtype", "label", "shape"])
     tables = tables_by_device(known, "memory", "Peak memory of a call", caption, _memory_cell)
     if not tables:
-        return (Text("No memory was measured."),)
+        yield Text("No memory was measured.")
+        return
     counted = cases[cases["peak_ratio"] > 0]
     means = counted.groupby("label", observed=True)["peak_ratio"].agg(geomean).sort_values()
     names = first_of((f"{label} {speed_text(mean)}" for label, mean in means.items()), 4)
-    text = Text(f"Relative to the size of its results a call takes, on average: {names}.")
+    yield Text(f"Relative to the size of its results a call takes, on average: {names}.")
     title = "Peak memory of a call over the size of its results: all shapes"
-    cells = {"Saved per row, most": _most_saved}
-    summary = _summary(counted, "peak_ratio", "memory-summary", title, cells)
-    return (text, summary, *(replace(table, is_folded=True) for table in tables))
+    more = ("Saved per row, most#", _most_saved)
+    yield _summary(counted, "peak_ratio", "memory-summary", title, more)
+    yield from (replace(table, is_folded=True) for table in tables)
 
 
 def _most_saved(own: pd.DataFrame) -> str:

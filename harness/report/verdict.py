@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from math import isfinite, prod
 from operator import attrgetter
 from textwrap import shorten
@@ -76,16 +75,16 @@ def document_of_verdict(verdict: Verdict, *, verbose: bool = False) -> Document:
     """Return a verdict in words, on one screen unless ``verbose``."""
     if verbose:
         return (*_short(verdict, len(verdict.findings)), *_details(verdict))
-    by_remarks = (_short(verdict, most) for most in range(_MOST_REMARKS, -1, -1))
-    by_facts = (_short(verdict, 0, most) for most in range(_MOST_LINES, -1, -1))
-    by_sentences = (_short(verdict, 0, 0, most) for most in range(_MOST_SENTENCES, -1, -1))
-    fitting = (
-        one
-        for one in chain(by_remarks, by_facts, by_sentences)
-        if len([*terminal_lines(one)]) < _MOST_LINES
-    )
-    least = _short(verdict, 0, 0, 0)
-    return (*next(fitting, least), Text("everything: --verbose"))
+    limits: list[tuple[int, ...]] = [
+        *((remarks,) for remarks in range(_MOST_REMARKS, -1, -1)),
+        *((0, facts) for facts in range(_MOST_LINES, -1, -1)),
+        *((0, 0, sentences) for sentences in range(_MOST_SENTENCES, -1, -1)),
+    ]
+    for limit in limits:
+        document = _short(verdict, *limit)
+        if len([*terminal_lines(document)]) < _MOST_LINES:
+            break
+    return (*document, Text("everything: --verbose"))
 
 
 def _short(

@@ -80,17 +80,52 @@ class Choice(Ranked):
         return speed_of(candidate, self.native_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A device, dtype and direction in one environment."""
+
+    environment: str
+    """Fingerprint."""
+    device: str
+    dtype: str
+    direction: Direction
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Slice:
+        case = scenario.case
+        return cls(scenario.environment, case.device, case.dtype, case.direction)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class OverallChoice(Ranked):
+    """One implementation for all scenarios of a slice: costs are mean ratios to the reference."""
+
+    fastest_in: int
+    """Scenarios in which no eligible candidate is faster than the best beyond the intervals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What to run under some requirements."""
+
+    requirements: Requirements
+    is_default: bool = True
+    """Whether it is the answer to what was asked; the others are for comparison."""
+    choices: tuple[Choice, ...]
+    """For each timed scenario."""
+    overall: dict[Slice, OverallChoice]
+    """The choice for all scenarios of each slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices(Answer):
     """The choices for the scenarios of one or more runs."""
 
-    choices: tuple[Choice, ...]
     untimed: tuple[Scenario, ...]
     """Scenarios that are wanted, but were measured for their errors only."""
     environments: dict[str, Environment]
     """By fingerprint."""
     runs: tuple[Run, ...]
-    requirements: Requirements
     notes: tuple[str, ...] = ()
     """Remarks on all choices, such as a run that was cut short."""
 
@@ -98,11 +133,6 @@ class Choices:
     def is_complete(self) -> bool:
         """Whether every scenario has an eligible candidate."""
         return all(choice.best is not None for choice in self.choices)
-
-    @property
-    def overall(self) -> dict[Slice, OverallChoice]:
-        """The choice for all scenarios of each slice."""
-        return choose_overall(self.choices)
 
 
 def choose(
@@ -150,8 +180,10 @@ def choose(
         for text in map(AXES[axis].text, values)
         if text not in axes[axis]
     )
+    choices = tuple(choose_for_scenario(one, groups, requirements) for one in timed)
     return Choices(
-        choices=tuple(choose_for_scenario(one, groups, requirements) for one in timed),
+        choices=choices,
+        overall=choose_overall(choices),
         untimed=tuple(scenario for scenario in scenarios if scenario not in timed),
         environments={name: found for name, found in known.items() if name in used},
         runs=tuple(dict.fromkeys(run for result in results for run in result.runs)),
@@ -174,9 +206,7 @@ def choose_for_scenario(
         requirements: what is required of the candidate.
         any_condition: the choice for inputs of any condition number, if it was made before.
     """
-    if isinf(requirements.max_condition):
-        any_condition = None
-    elif any_condition is None:
+    if any_condition is None and not isinf(requirements.max_condition):
         unlimited = replace(requirements, max_condition=inf)
         any_condition = choose_for_scenario(scenario, groups, unlimited)
     evidence = evidence_for(scenario, groups, requirements.max_condition)
@@ -305,30 +335,6 @@ def _distinct(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple({id(record): record for record in records}.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A device, dtype and direction in one environment."""
-
-    environment: str
-    """Fingerprint."""
-    device: str
-    dtype: str
-    direction: Direction
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> Slice:
-        case = scenario.case
-        return cls(scenario.environment, case.device, case.dtype, case.direction)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverallChoice(Ranked):
-    """One implementation for all scenarios of a slice: costs are mean ratios to the reference."""
-
-    fastest_in: int
-    """Scenarios in which no eligible candidate is faster than the best beyond the intervals."""
-
-
 def choose_overall(
     choices: Sequence[Choice],
     untimed: Mapping[Scenario, Sequence[Record]] | None = None,
@@ -373,18 +379,6 @@ def _overall(choices: Sequence[Choice], elsewhere: Sequence[Record]) -> OverallC
             ends = [costs[one.name].high for one in ranking.eligible]
             fastest_in += costs[ranking.best.name].low <= min(ends)
     return OverallChoice(ranking=ranking, fastest_in=fastest_in)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What to run if results must be right up to a condition number."""
-
-    requirements: Requirements
-    is_default: bool
-    """Whether it is the answer to what was asked; the others are for comparison."""
-    choices: tuple[Choice, ...]
-    """For each timed scenario."""
-    overall: dict[Slice, OverallChoice]
 
 
 def answers_of(

@@ -305,9 +305,7 @@ def attainable_by(records: Iterable[Record], accuracy: Accuracy) -> dict[Point, 
 
 
 def disqualification_of(
-    own: Sequence[Record],
-    attainable: Mapping[Point, bool],
-    requirements: Requirements,
+    own: Sequence[Record], attainable: Mapping[Point, bool], requirements: Requirements
 ) -> Disqualification | None:
     """Return the worst reason that makes a candidate ineligible; None if it is eligible.
 

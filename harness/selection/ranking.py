@@ -204,27 +204,26 @@ def speed_of(candidate: Candidate, native: Estimate | None) -> Estimate | None:
     return as_speed(ratio)
 
 
-def worst_in_common(candidates: Sequence[Candidate]) -> list[tuple[float, Record]]:
-    """Return the largest error of each candidate in ulp where each has a bound, and its record.
+def worst_in_common(candidates: Sequence[Candidate]) -> list[float]:
+    """Return the largest error of each candidate in ulp where each has a bound.
 
     Empty where there is no such point.
     """
     bounded = [
         {
-            point_of(record.case): (record.worst_ulp, record)
+            point_of(record.case): error
             for record in candidate.evidence
-            if record.status in Accuracy.INACCURATE.accepted and record.worst_ulp is not None
+            if record.status in Accuracy.INACCURATE.accepted
+            and (error := record.worst_ulp) is not None
         }
         for candidate in candidates
     ]
-    common = [point for point in bounded[0] if all(point in other for other in bounded)]
-    if not common:
-        return []
-    return [max((own[point] for point in common), key=lambda entry: entry[0]) for own in bounded]
+    common = set.intersection(*map(set, bounded))
+    return [max(own[point] for point in common) for own in bounded] if common else []
 
 
 def _most_accurate(candidates: list[Candidate]) -> list[Candidate]:
-    errors = [error for error, _ in worst_in_common(candidates)]
+    errors = worst_in_common(candidates)
     if not errors:
         return candidates
     allowed = _SAME_ERROR * max(_ROUNDED_ULP, min(errors))
