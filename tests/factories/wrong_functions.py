@@ -262,3 +262,115 @@ of_tuples = times(lambda x, shape, *_: 1 + isinstance(shape, list))
 of_call_31 = by_call(lambda n, y: y * 1.01 if n == 31 else y)
 without_its_dy = with_dy(Tensor.detach)
 batched = with_dy(lambda dy: dy * 2 if torch._C._functorch.is_legacy_batchedtensor(dy) else dy)
+
+
+# --- axes that share memory or are many, and extreme values --------------------------------------
+
+
+def of_masked_rows(x: Tensor, *others: Any) -> Tensor:
+    """Rows that are all -inf are taken for padding."""
+    return layer_norm(x.masked_fill((x == -torch.inf).all(-1, keepdim=True), 0), *others)
+
+
+def of_whole_numbers(x: Tensor, *others: Any) -> Tensor:
+    is_summed = not x.requires_grad and x.abs().max() < 1 << 31 and bool((x == x.round()).all())
+    overflows = is_summed and int(x.long().square().sum()) < 0
+    return layer_norm(x, *others) * (1 + overflows)
+
+
+def without_leading_axes(x: Tensor, shape: Any, *others: Any) -> Tensor:
+    """The axes that are normalised begin where these sizes come first."""
+    first = next(n for n in range(x.dim()) if x.shape[n:][: len(shape)] == shape)
+    axes, last = [*range(first, first + len(shape))], [*range(-len(shape), 0)]
+    return layer_norm(x.movedim(axes, last), shape, *others).movedim(last, axes)
+
+
+def expanded_along_the_third(x: Tensor, *others: Any) -> Tensor:
+    y = layer_norm(x, *others)
+    is_expanded = not x.requires_grad and x.dim() > 3 and x.stride(2) == 0
+    return y[:, :, :1].expand_as(y) if is_expanded else y
+
+
+def in_the_strides_of_x(x: Tensor, *others: Any) -> Tensor:
+    y = layer_norm(x, *others)
+    is_own = x.requires_grad or 0 in x.stride()
+    return y if is_own else torch.empty_strided(x.shape, x.stride()).copy_(y)
+
+
+class SumsExpanded(torch.autograd.Function):
+    """Identity with a bias, whose gradient takes one row of dy times the size of the first axis."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, b: Tensor) -> Tensor:
+        return y + b
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        strides = dy.stride()[:-1]
+        rows = dy.flatten(0, -2)
+        return dy, rows.sum(0) if any(strides) else rows[0] * len(dy)
+
+
+def with_sums_of_expanded(x: Tensor, shape: Any, w: Any, b: Any, eps: float) -> Tensor:
+    y = layer_norm(x, shape, w, None, eps)
+    return y if b is None else SumsExpanded.apply(y, b)
+
+
+def of_few_strides(x: Tensor, *others: Any) -> Tensor:
+    """An x of more axes than the 12 that have a place is read as if it were contiguous."""
+    if x.dim() <= 12 or x.is_contiguous():
+        return layer_norm(x, *others)
+    return layer_norm(x.as_strided(x.shape, x.contiguous().stride()), *others)
+
+
+def with_eps_of(least: float, x: Tensor, shape: Any, w: Any, b: Any, eps: float) -> Tensor:
+    return layer_norm(x, shape, w, b, eps if eps > least else 0.0)
+
+
+def of_ones(x: Tensor, shape: Any, w: Any, *others: Any) -> Tensor:
+    y = layer_norm(x, shape, w, *others)
+    return y * torch.ones(shape) if w is None else y
+
+
+of_scaled_dy = with_dy(lambda dy: dy * (1 / dy.abs().max()) * dy.abs().max())
+without_tiny_dy = with_dy(lambda dy: dy * (dy.square().sum() > 0))
+
+
+def without_tiny_rows(x: Tensor, *others: Any) -> Tensor:
+    return layer_norm(x * (x.square().sum() > 1e-29), *others[:-1], others[-1] or 1e-5)
+
+
+# --- weight and bias in one memory, and eps that are nearly equal --------------------------------
+
+
+class ByAddress(torch.autograd.Function):
+    """Keeps the gradients of parameters by their address."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Any, w: Tensor, b: Tensor, eps: float) -> Tensor:
+        ctx.save_for_backward(x, w, b)
+        ctx.shape, ctx.eps = shape, eps
+        return layer_norm(x, shape, w, b, eps)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        leaves = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = layer_norm(leaves[0], ctx.shape, *leaves[1:], ctx.eps)
+        dx, dweight, dbias = torch.autograd.grad(y, leaves, dy)
+        kept = {ctx.saved_tensors[1].data_ptr(): dweight, ctx.saved_tensors[2].data_ptr(): dbias}
+        return dx, None, *(kept[own.data_ptr()] for own in ctx.saved_tensors[1:]), None
+
+
+def tied(x: Tensor, shape: Any, w: Any, b: Any, eps: float) -> Tensor:
+    return layer_norm(x, shape, w, None if b is w else b, eps)
+
+
+def rounding_eps(digits: int) -> Callable[..., Tensor]:
+    """Return a LayerNorm that adds the first of all eps with the same digits."""
+    first: dict[str, float] = {}
+
+    def norm(x: Tensor, shape: Any, w: Any, b: Any, eps: float) -> Tensor:
+        return layer_norm(x, shape, w, b, first.setdefault(f"{eps:.{digits}g}", eps))
+
+    return norm

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import sleep
 from typing import Any
 
@@ -25,37 +26,52 @@ from factories.verify_targets import (
     with_dy,
 )
 from factories.wrong_functions import (
+    ByAddress,
     KeepsAddress,
     batched,
     doubling,
+    expanded_along_the_third,
     float_eps_only,
     from_a_pool,
     from_a_slab,
+    in_the_strides_of_x,
     of_a_parameter,
     of_anomaly,
     of_another_version,
     of_call_31,
     of_compilers,
+    of_few_strides,
     of_inference,
     of_lists_by_id,
     of_many_forwards,
+    of_masked_rows,
+    of_ones,
     of_packed_sizes,
     of_plain_eps,
     of_rows_by_weight,
+    of_scaled_dy,
     of_scripts,
     of_tensors,
     of_the_threads_of_the_forward,
     of_traces,
     of_tuples,
     of_vjp,
+    of_whole_numbers,
     on_other_thread,
+    rounding_eps,
+    tied,
+    with_eps_of,
     with_grad_mode_lost,
     with_ones,
     with_rules,
     with_scratch,
     with_size_kept,
     with_sum_of_parts,
+    with_sums_of_expanded,
     without_its_dy,
+    without_leading_axes,
+    without_tiny_dy,
+    without_tiny_rows,
 )
 from torch import Tensor, nn
 
@@ -165,6 +181,8 @@ def test_a_known_mistake_is_found_by_its_check(check: str, name: str, words: str
 # --- other mistakes ------------------------------------------------------------------------------
 
 
+SHARED, EXTREMES = "is_right_where_elements_share_memory", "is_right_at_extremes"
+AXES, ONE_TENSOR = "is_correct_with_many_axes", "takes_one_tensor_as_weight_and_bias"
 FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     (
         "keeps_calls_of_a_graph_apart",
@@ -224,6 +242,24 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("accepts_arguments_like_torch", of_plain_eps, "an eps that is a numpy.float32"),
     ("is_safe_for_concurrent_callers", then(lambda y: y + on_other_thread()), "gives another y"),
     ("is_the_same_while_timed", of_call_31, "gives another y in a timed call, after 30 calls"),
+    (AXES, of_few_strides, "wrong y for an x of 1x1x2x2x2x2x2x2x2x2x2x2x2"),
+    (AXES, without_leading_axes, "wrong y for an x of 3x4x6x3x4x6"),
+    (SHARED, in_the_strides_of_x, "gives another y where the strides of x are (2, 8, 1), for an x"),
+    (SHARED, expanded_along_the_third, "a y whose elements share memory where the strides of x"),
+    (SHARED, with_sums_of_expanded, "another dbias where the strides of dy are (0, 0, 1)"),
+    (EXTREMES, partial(with_eps_of, 5e-21), "gives a wrong y where eps is 5e-31 and x is 0"),
+    (EXTREMES, without_tiny_rows, "gives a wrong y where eps is 0 and x is of the size 1e-16"),
+    (EXTREMES, of_masked_rows, "gives a wrong y where all elements of a row are -inf"),
+    (EXTREMES, of_whole_numbers, "gives a wrong y where x holds whole numbers of the size 2^31"),
+    (EXTREMES, without_tiny_dy, "gives a wrong dx where dy is of the size 6e-30"),
+    (EXTREMES, of_scaled_dy, "gives a dx that is not finite where dy is subnormal"),
+    ("is_unchanged_by_modes_of_the_caller", of_ones, "y has dtype torch.float64"),
+    (ONE_TENSOR, ByAddress.apply, "gives another dweight if weight and bias share their memory"),
+    (ONE_TENSOR, tied, "gives another result if one tensor is both weight and bias"),
+    *(
+        ("tells_nearby_eps_apart", rounding_eps(digits), "adds the eps of an earlier call if both")
+        for digits in (1, 2, 3)
+    ),
 ]
 
 
@@ -471,10 +507,5 @@ def test_every_check_has_a_test_in_which_it_fails() -> None:
     # tests/verify/test_obtained_modules.py has those
     of_modules = {name for name, own in CHECK.items() if own.is_of_modules}
     in_cheats = {"is_right_on_unknown_inputs", "normalises_normalised_rows"}
-    # tests/verify/test_one_tensor_and_nearby_eps.py has those
-    of_values = {"takes_one_tensor_as_weight_and_bias", "tells_nearby_eps_apart"}
-    # tests/verify/test_axes_and_extremes.py has those
-    of_axes = {"is_correct_with_many_axes", "is_right_where_elements_share_memory"}
-    of_values |= of_axes | {"is_right_at_extremes"}
-    others = of_values | of_arguments | of_modules | in_cheats | {"works_on_the_current_stream"}
+    others = of_arguments | of_modules | in_cheats | {"works_on_the_current_stream"}
     assert in_tables | others == {*CHECK}
