@@ -162,8 +162,8 @@ class Dropping(Norm):
         return super().forward(x)
 
 
-class Subclass(nn.LayerNorm):
-    """Torch's own, in float32 whatever the dtype of x."""
+class Float32Norm(nn.LayerNorm):
+    """Computes in float32 for every dtype of x."""
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = (None if own is None else own.float() for own in (self.weight, self.bias))

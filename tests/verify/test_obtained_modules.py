@@ -171,7 +171,7 @@ RIGHT = {
         name: getattr(right_modules, name)
         for name in (
             "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
-            "Dropping", "Subclass", "Passing", "AlwaysInEvaluation", "BothOrNone",
+            "Dropping", "Float32Norm", "Passing", "AlwaysInEvaluation", "BothOrNone",
             "ChannelsOfImages",
         )
     },
@@ -216,7 +216,7 @@ def test_what_raises_is_named(module: type, where: str) -> None:
 
 # what a right module may be told, beside flags and the arguments of torch
 OPTIONS = {"this project's": "implementation='native'", "ConvNeXt": "data_format='channels_last'"}
-IN_FLOAT16 = ("Subclass", "CachedAndChecked")
+IN_FLOAT16 = ("Float32Norm", "CachedAndChecked")
 
 
 @pytest.mark.parametrize(
