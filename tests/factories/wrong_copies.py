@@ -27,12 +27,18 @@ class CopySharesParameters(Norm):
         return copied
 
 
-class CopyIsNotTied(Norm):
+class TrainedWhenCopied(CopiedWithDefaults):
+    def __deepcopy__(self, memo: Any) -> Any:
+        copied = super().__deepcopy__(memo)
+        copied.load_state_dict(self.state_dict())
+        return copied
+
+
+class CopyIsNotTied(TrainedWhenCopied):
     """Is copied as if no other layer had its parameters."""
 
-    def __deepcopy__(self, memo: Any) -> CopyIsNotTied:
-        copied = type(self)(self.dim, self.eps, *self.given).to(next(self.parameters(), None))
-        copied.load_state_dict(self.state_dict())
+    def __deepcopy__(self, memo: Any) -> Any:
+        copied = super().__deepcopy__(memo)
         for own, new in zip(self.parameters(), copied.parameters(), strict=True):
             new.requires_grad_(own.requires_grad)
         return copied
@@ -45,13 +51,6 @@ class CopiedAsItself(Norm):
         made = Norm(self.dim, self.eps, *self.given)
         made.load_state_dict(self.state_dict())
         return made
-
-
-class TrainedWhenCopied(Norm):
-    def __deepcopy__(self, memo: Any) -> Any:
-        copied = type(self)(self.dim, self.eps, *self.given).to(next(self.parameters(), None))
-        copied.load_state_dict(self.state_dict())
-        return copied
 
 
 class TrainingWhenCopied(Norm):
@@ -87,12 +86,6 @@ class Locked(nn.LayerNorm):
 # --- pickles -------------------------------------------------------------------------------------
 
 
-class WithoutEpsInPickle(Norm):
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self.eps = 1e-5
-
-
 class RoundsItsEpsInPickles(Norm):
     def __getstate__(self) -> Any:
         return {**self.__dict__, "eps": round(self.eps, 8)}
@@ -104,11 +97,6 @@ class ForgetsItsEpsWhenCopied(Norm):
     def __getstate__(self) -> Any:
         self.__dict__["eps"] = 1.0
         return self.__dict__
-
-
-class PickledAsItself(Norm):
-    def __reduce__(self) -> Any:
-        return Norm, (self.dim, self.eps, *self.given), self.__dict__
 
 
 class PickledWithBias(Norm):
@@ -123,12 +111,6 @@ class PickledWithBias(Norm):
 class PickledWithoutHooks(Norm):
     def __getstate__(self) -> Any:
         return {**vars(self), "_forward_hooks": OrderedDict()}
-
-
-class TrainedWhenPickled(Norm):
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
-        self.requires_grad_()
 
 
 class Lambda(Norm):

@@ -83,13 +83,10 @@ COPIES = {
     "WithoutHooksInCopies": "runs no forward hooks of a deep copy",
     "EqualByEps": "equals another module, so that modules() of a model skips one",
     # pickles
-    "WithoutEpsInPickle": "after copy.deepcopy(module): its eps is another, not the same",
     "RoundsItsEpsInPickles": "after copy.deepcopy(module): its eps is another, not the same",
     "ForgetsItsEpsWhenCopied": "where it was copied and pickled",
-    "PickledAsItself": "copies a module of a subclass as one of its own class",
     "PickledWithBias": "where it is pickled, for an x of 7x24",
     "PickledWithoutHooks": "the number of its forward hooks is 0, not the same",
-    "TrainedWhenPickled": "after copy.deepcopy(module): bias.requires_grad is True, not False",
     # what state_dict returns
     "StoresAroundZero": "stores another weight (weight) in its state_dict than it has",
     "KeepsDetachedVars": "holds a copy of its weight (weight) in state_dict(keep_vars=True)",
