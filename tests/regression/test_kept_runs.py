@@ -318,8 +318,3 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_in_the_order_of_com
     assert [run.path.stem for run in found.runs] == ["run000", "run001", "run002", "run005"]
     for file, note in zip(("torn", "same", "left"), found.notes, strict=True):
         assert file in note
-
-
-def test_a_folder_without_results_is_no_history(tmp_path: Path) -> None:
-    with pytest.raises(NotMeasuredError, match="holds no results file"):
-        read_history(tmp_path)
