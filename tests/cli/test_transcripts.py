@@ -130,15 +130,17 @@ def without_lists(line: str) -> str:
 
 
 @pytest.mark.usefixtures("_files")
-@pytest.mark.parametrize("name", ["refused", "choose", "compare", "history", "export"])
+@pytest.mark.parametrize("name", ["refused", "choose", "compare", "history", "export", "dry_run"])
 def test_commands_print_what_is_in_the_golden_file(name: str, fleet: LocalFleet) -> None:
     lines, before = [], contents()
     text = Path(__file__).with_name("golden").joinpath(f"{name}.txt").read_text()
     commands = [line for line in text.splitlines() if line.startswith(PROMPT)]
     assert len(commands) > 5
+    stream = "" if name == "refused" else "standard error: "
     for command in commands:
         found = call(*shlex.split(command.removeprefix(PROMPT)))
-        lines += [command, *found.stdout.splitlines(), *found.stderr.splitlines()]
+        lines += [command, *found.stdout.splitlines()]
+        lines += [f"{stream}{line}" for line in found.stderr.splitlines()]
         lines += [f"exit code {found.exit_code}"] if found.exit_code else []
         if name == "refused":  # in one line for each mistake
             assert (found.stdout, found.exit_code in {2, 3, 4}) == ("", True), command

@@ -44,7 +44,6 @@ from harness.records import (
 from harness.regression import (
     TREND_METRICS,
     Series,
-    is_of,
     process_ratios,
     read_history,
     record_baseline,
@@ -284,12 +283,6 @@ def test_comparable_runs_of_a_case_are_a_series(
     runs: list[Results], metric: str, lengths: list[int]
 ) -> None:
     assert [len(found.runs) for found in series(runs, metric)] == lengths
-
-
-def test_cases_are_chosen_by_text_or_pattern() -> None:
-    chosen = {pattern: is_of(pattern) for pattern in ("c_rec", "c_*/forward/*", "c_*/backward/*")}
-    found = [is_wanted is not None and is_wanted(CASE) for is_wanted in chosen.values()]
-    assert found == [True, True, False]
 
 
 # --- folders -------------------------------------------------------------------------------------
