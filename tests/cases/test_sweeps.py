@@ -176,22 +176,6 @@ def test_every_mistake_of_a_file_is_reported_at_once(folder: Path) -> None:
     assert_golden(str(refused.value), __file__, "mistakes.txt")
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"timeout_s = 5.0", r"has no \[\[grids\]\] table"),
-        (b"description = 'a'\n\nmin_epochs = = 3\n", "not TOML: .*line 3"),
-        (b"description = '\xff\xfe'", "cannot be read: not UTF-8 text"),
-    ],
-)
-def test_a_file_that_holds_no_sweep_is_named(tmp_path: Path, content: bytes, why: str) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_bytes(content)
-    with pytest.raises(Refusal, match=why) as refused:
-        load_sweep(path)
-    assert str(refused.value).startswith(str(path))
-
-
 # --- shapes as users type them -------------------------------------------------------------------
 
 

@@ -10,10 +10,9 @@ from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
-from factories.checked_runs import BASELINE, ONE, THREE, TWO, counts, gate, run_of, store
+from factories.checked_runs import BASELINE, ONE, TWO, counts, gate, run_of, store
 from factories.commanding import answer, call, complaint, write_journal
 from factories.compared_runs import (
-    ELSEWHERE,
     STEADY,
     ScriptedFleet,
     failed,
@@ -53,14 +52,6 @@ def test_a_suspect_is_timed_in_five_fresh_processes_or_until_one_refutes_it(
     expected = {"3 unchanged"} if kind == "unchanged" else {f"1 {kind}", "2 unchanged"}
     assert set(counts(result).split(", ")) == expected
     assert [[job.case for job in jobs] for jobs in machine.asked] == [[TWO]] * processes
-
-
-def test_a_run_of_another_machine_cannot_be_confirmed_here(install: Any) -> None:
-    records = (make_record(case, STEADY, environment=ELSEWHERE) for case in (ONE, TWO, THREE))
-    store(run_of(1.0, 1.2, 1.0, environment=ELSEWHERE), results_of(*records))
-    machine = install(ScriptedFleet(ratio_of={TWO.id: 1.2}))
-    assert "another machine" in gate(code=0).stdout
-    assert machine.asked == []
 
 
 def test_a_run_slower_than_its_history_is_timed_again(install: Any) -> None:

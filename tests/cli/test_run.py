@@ -97,14 +97,6 @@ def test_results_are_printed_and_progress_is_not_if_quiet() -> None:
     assert "results: mine.parquet" in quiet.stdout
 
 
-def test_a_dry_run_names_the_cases_and_measures_nothing() -> None:
-    shown = call("run", *ONE, "--seed", "0,1", "--dry-run")
-    first, second = shown.stdout.splitlines()
-    assert second == f"{first}/seed=1"
-    assert shown.stderr.startswith("2 cases; sampling takes up to ")
-    assert not RESULTS.exists()
-
-
 def test_a_page_that_cannot_be_written_costs_the_page_only() -> None:
     Path("reports").write_text("no folder")
     found = errors_of("native", "--report", code=2)
@@ -118,11 +110,6 @@ def test_a_page_is_written_if_asked() -> None:
 
 
 # --- which cases ---------------------------------------------------------------------------------
-
-
-def test_an_axis_given_twice_or_with_commas_has_all_its_values() -> None:
-    sweep = "-i native -i two_pass,welford --shape 2x8,0x8 --shape 4x8 --measure errors"
-    assert len(answer("run", *sweep.split(), "--dry-run")["cases"]) == 9
 
 
 def test_an_axis_replaces_that_of_the_preset() -> None:

@@ -35,7 +35,7 @@ OFF = make_record(ONE, STEADY, status=Status.WRONG, reason="y is 99 ulp off")
 RUNS: dict[str, Sequence[Record]] = {
     "good": [GOOD],
     "empty": [],
-    "failures": [failed(GOOD.case)],
+    "failures": [failed(GOOD.case), failed(make_case(rows=1), Status.CRASHED)],
     "untimed": [make_record(make_case(rows=8))],
     "twice": [GOOD, replace(GOOD, status=Status.WRONG)],
     "one_process": [make_record(GOOD.case, (1.5,))],
@@ -49,6 +49,8 @@ RUNS: dict[str, Sequence[Record]] = {
     "quick": [QUICK],
     "wrong": [replace(NATIVE, status=Status.WRONG, reason="y is off")],
     "inaccurate": [replace(NATIVE, status=Status.INACCURATE, reason="y is 21.9 ulp off")],
+    "invalid": [ran("native", 0.1, is_valid=False), ran("native", shape=(8, 8))],
+    "two_scenarios": [ran("native", 1.0, shape=(7, 7), threads=number) for number in (1, 4)],
     "endless": [
         with_latency(
             ran("native", 1.0, error_ulp=inf), per_call_s=Estimate(value=1.0, low=0.0, high=inf)
@@ -69,6 +71,8 @@ RUNS: dict[str, Sequence[Record]] = {
     "base": BASELINE.records,
     "suspect": run_of(1.0, 1.2, 1.0).records,
     "wrong_now": [OFF, *run_of(1.0, 1.5, 1.0).records[1:]],
+    "base_elsewhere": [*map(elsewhere, BASELINE.records)],
+    "suspect_elsewhere": [*map(elsewhere, run_of(1.0, 1.2, 1.0).records)],
     "wrong_elsewhere": [*map(elsewhere, (OFF, *run_of(1.0, 1.0).records[1:]))],
     "slower": [make_record(ONE, [1.2] * 5)],
     "five": [make_record(ONE, STEADY[:5])],
@@ -81,9 +85,15 @@ TEXTS = {
     "file": "no folder",
     "mine.py": "def my_norm(x): ...\n\n\nclass Mine: ...\n",
     "junk.parquet": "junk",
+    **{"empty.json": "", "list.json": "[]", "deep.json": "[" * 99999},
+    "number.json": '{"benchmarks": 3, "machine_info": {}}',
     "bad.toml": '[[grids]]\nshapes = ["4xx"]\nseeds = []\nshape = ["4x4"]\n',
     "names.toml": '[[grids]]\nlayouts = ["contigous"]\nimplementations = ["nativ"]\n',
+    "no_grids.toml": "timeout_s = 5.0\n",
+    "no_toml.toml": "description = 'a'\n\nmin_epochs = = 3\n",
+    "no_calls.toml": "calls = []\n",
     "calls.toml": CALLS,
+    "typo.toml": f"{CALLS}cuont = 24\n",
     "count.toml": f"{CALLS}count = -1\n",
     "work.toml": CALLS + CALLS.replace("7x7", "64x768") + "count = 24\n",
 }
@@ -115,20 +125,22 @@ def contents() -> dict[str, bytes]:
 
 
 def without_lists(line: str) -> str:
-    """Return the line without the names that exist and the words of pyarrow: both change often."""
-    return re.split(r"; known: | \(or give|(?<=damaged): ", line)[0].rstrip()
+    """Return the line without names that exist and words of pyarrow and Python: they change."""
+    return re.split(r"; known: | \(or give|(?<=damaged): |(?<=FILE` writes): ", line)[0].rstrip()
 
 
 @pytest.mark.usefixtures("_files")
-@pytest.mark.parametrize("name", ["refused", "choose", "compare", "history", "export"])
+@pytest.mark.parametrize("name", ["refused", "choose", "compare", "history", "export", "dry_run"])
 def test_commands_print_what_is_in_the_golden_file(name: str, fleet: LocalFleet) -> None:
     lines, before = [], contents()
     text = Path(__file__).with_name("golden").joinpath(f"{name}.txt").read_text()
     commands = [line for line in text.splitlines() if line.startswith(PROMPT)]
     assert len(commands) > 5
+    stream = "" if name == "refused" else "standard error: "
     for command in commands:
         found = call(*shlex.split(command.removeprefix(PROMPT)))
-        lines += [command, *found.stdout.splitlines(), *found.stderr.splitlines()]
+        lines += [command, *found.stdout.splitlines()]
+        lines += [f"{stream}{line}" for line in found.stderr.splitlines()]
         lines += [f"exit code {found.exit_code}"] if found.exit_code else []
         if name == "refused":  # in one line for each mistake
             assert (found.stdout, found.exit_code in {2, 3, 4}) == ("", True), command

@@ -41,11 +41,6 @@ def test_a_wrong_and_a_crashing_target_exit_with_1_and_the_next_one_is_verified(
     assert kinds(crashed) == {"crashed"}
 
 
-def test_a_target_that_always_raises_exits_with_3(targets: Path) -> None:
-    found = verified(f"{targets}:raises", code=3)
-    assert "RuntimeError: not today" in " ".join(found.stdout.split())
-
-
 def test_an_interruption_keeps_earlier_verdicts(
     targets: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

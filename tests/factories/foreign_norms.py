@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from factories.right_modules import Float32Norm
+
 HIDDEN = 8
 
 
@@ -90,14 +92,6 @@ class RenamingNorm(PlainNorm):
         if f"{prefix}old" in state:
             state[f"{prefix}weight"] = state.pop(f"{prefix}old")
         super()._load_from_state_dict(state, prefix, *rest)
-
-
-class Float32Norm(nn.LayerNorm):
-    """Computes in float32 for every dtype of x."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.weight.float(), self.bias.float()
-        return layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
 
 
 def over_axis_1(self: PlainNorm, x: Tensor) -> Tensor:

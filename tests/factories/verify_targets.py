@@ -67,6 +67,16 @@ def raising(
     return function
 
 
+def leaving(change: Callable[[], object]) -> Callable[..., Tensor]:
+    """Return a right LayerNorm whose calls change a setting."""
+
+    def function(*arguments: Any) -> Tensor:
+        change()
+        return layer_norm(*arguments)
+
+    return function
+
+
 def by_call(change: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return a right LayerNorm whose result is changed, given the number of the call from 1."""
     numbers = itertools.count(1)

@@ -42,7 +42,6 @@ from harness.records import (
     Direction,
     Memory,
     Mode,
-    NotMeasuredError,
     OutputErrors,
     Record,
     Status,
@@ -236,13 +235,6 @@ def test_times_are_compared_if_the_packages_that_a_case_needs_are_the_same(
 
 
 # --- what is refused -----------------------------------------------------------------------------
-
-
-def test_why_nothing_was_measured_is_counted_by_status() -> None:
-    """tests/cli/golden/refused.txt has the other runs that cannot be compared."""
-    failures = results_of(failed(ONE), failed(TWO, Status.CRASHED))
-    with pytest.raises(NotMeasuredError, match=r"new: .*1 error, 1 crashed"):
-        compared(RIGHT, failures)
 
 
 # --- the comparison as it is printed -------------------------------------------------------------

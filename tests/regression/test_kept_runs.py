@@ -44,7 +44,6 @@ from harness.records import (
 from harness.regression import (
     TREND_METRICS,
     Series,
-    is_of,
     process_ratios,
     read_history,
     record_baseline,
@@ -286,12 +285,6 @@ def test_comparable_runs_of_a_case_are_a_series(
     assert [len(found.runs) for found in series(runs, metric)] == lengths
 
 
-def test_cases_are_chosen_by_text_or_pattern() -> None:
-    chosen = {pattern: is_of(pattern) for pattern in ("c_rec", "c_*/forward/*", "c_*/backward/*")}
-    found = [is_wanted is not None and is_wanted(CASE) for is_wanted in chosen.values()]
-    assert found == [True, True, False]
-
-
 # --- folders -------------------------------------------------------------------------------------
 
 
@@ -318,8 +311,3 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_in_the_order_of_com
     assert [run.path.stem for run in found.runs] == ["run000", "run001", "run002", "run005"]
     for file, note in zip(("torn", "same", "left"), found.notes, strict=True):
         assert file in note
-
-
-def test_a_folder_without_results_is_no_history(tmp_path: Path) -> None:
-    with pytest.raises(NotMeasuredError, match="holds no results file"):
-        read_history(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from factories.fake_device import FakeDevice, steady
 from factories.small_cases import BACKWARD, CASE, ONE_EPOCH
-from factories.verify_targets import layer_norm, target, then
+from factories.verify_targets import layer_norm, raising, target, then
 from torch import Tensor
 
 import implementations
@@ -77,13 +77,6 @@ def measured(record: Record) -> set[str]:
     return {name for name in ALL_OF_IT if getattr(record, name) is not None}
 
 
-def raises(error: BaseException) -> Callable[..., Any]:
-    def function(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return function
-
-
 # --- what is measured ----------------------------------------------------------------------------
 
 
@@ -125,7 +118,7 @@ def test_the_time_of_compiling_is_that_of_the_first_call_beyond_the_second(
     clock = "harness.run.attempt.perf_counter"
     monkeypatch.setattr(clock, lambda: len(calls) + 4.0 * bool(calls))
     monkeypatch.setattr(torch, "compile", lambda *_, **__: compiles_in_its_first_call)
-    latency = run(COMPILED, LATENCY, raises(AssertionError())).latency
+    latency = run(COMPILED, LATENCY, raising(AssertionError())).latency
     assert latency.compile_s == 4.0
 
 
@@ -146,8 +139,8 @@ def test_the_parts_of_the_cost_are_within_the_whole_and_equal_inputs_cost_once(r
         (layer_norm, Status.OK, "", ALL_OF_IT),
         (then(lambda y: y * torch.nan), Status.WRONG, "512 of 512 elements", ALL_OF_IT),
         (then(lambda y: y[:3]), Status.WRONG, "[3, 32]", set()),
-        (raises(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows", set()),
-        (raises(RuntimeError("tired")), Status.ERROR, "RuntimeError: tired", set()),
+        (raising(UnsupportedError("odd rows")), Status.UNSUPPORTED, "odd rows", set()),
+        (raising(RuntimeError("tired")), Status.ERROR, "RuntimeError: tired", set()),
     ],
 )
 def test_how_an_implementation_behaves_is_the_status_of_its_case_alone(
@@ -493,7 +486,7 @@ def failing_backward(*arguments: Any) -> Tensor:
     y, error = layer_norm(*arguments), UnsupportedError("no gradient here")
     if not y.requires_grad:
         raise error
-    y.register_hook(raises(error))
+    y.register_hook(raising(error))
     return y
 
 
@@ -502,9 +495,9 @@ def failing_backward(*arguments: Any) -> Tensor:
     ("function", "status", "reason"),
     [
         (failing_backward, Status.UNSUPPORTED, "no gradient here"),
-        (raises(torch.OutOfMemoryError("3 GiB")), Status.OUT_OF_MEMORY, "3 GiB"),
-        (raises(RuntimeError(NO_MEMORY)), Status.OUT_OF_MEMORY, NO_MEMORY),
-        (raises(ValueError("\n\n  shapes\nmore")), Status.ERROR, "ValueError: shapes"),
+        (raising(torch.OutOfMemoryError("3 GiB")), Status.OUT_OF_MEMORY, "3 GiB"),
+        (raising(RuntimeError(NO_MEMORY)), Status.OUT_OF_MEMORY, NO_MEMORY),
+        (raising(ValueError("\n\n  shapes\nmore")), Status.ERROR, "ValueError: shapes"),
     ],
 )
 def test_an_exception_becomes_a_status_and_one_line(

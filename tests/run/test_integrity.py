@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from factories.small_cases import CASE, ONE_EPOCH
-from factories.verify_targets import layer_norm, mutant
+from factories.verify_targets import layer_norm, leaving, mutant
 
 from harness.records import Direction
 from harness.records.refusal import refusing
@@ -182,16 +182,6 @@ NAMED: dict[str, Callable[[], object]] = {
     "the rounding mode": lambda: ctypes.CDLL(None).fesetround(0x800),
 }
 FAST: dict[str, Any] = {"quick": True, "dtypes": ["float32"], "directions": [Direction.FORWARD]}
-
-
-def leaving(change: Callable[[], object]) -> Callable[..., torch.Tensor]:
-    """Return a right LayerNorm whose calls change a setting."""
-
-    def norm(*arguments: Any) -> torch.Tensor:
-        change()
-        return layer_norm(*arguments)
-
-    return norm
 
 
 @pytest.mark.parametrize("name", [*QUIET, *NAMED])

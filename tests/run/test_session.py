@@ -110,15 +110,6 @@ def test_a_run_is_continued_at_another_commit_but_not_on_another_machine(mine: S
 # --- what is refused, and what a failure leaves --------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_an_existing_file_is_not_overwritten(mine: Sessions, suffix: str) -> None:
-    there = mine.session().out.with_suffix(suffix)
-    there.write_text("mine")
-    with pytest.raises(Refusal, match="--resume"):
-        mine.run()
-    assert (there.read_text(), mine.calls) == ("mine", [])
-
-
 def test_a_second_run_on_one_file_is_refused_while_the_first_lasts(mine: Sessions) -> None:
     def intrude(_: Record) -> None:
         with pytest.raises(Refusal, match="--resume"):

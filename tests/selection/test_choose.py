@@ -12,12 +12,10 @@ from harness.records import (
     Direction,
     Estimate,
     Mode,
-    NotMeasuredError,
     Record,
     Status,
 )
 from harness.selection import Accuracy, Choice, Requirements, answers_of, choose, requirement_levels
-from harness.store import Results
 
 NATIVE, QUICK = ran("native", 1.0), ran("quick", 0.5)
 BOTH = [NATIVE, QUICK]
@@ -84,14 +82,6 @@ def test_a_filter_keeps_the_evidence_of_other_shapes() -> None:
     records = [*BOTH, held, vacuous("quick", **OTHER_SHAPE)]
     (choice,) = choices_among(*records, wanted={"shape": [(64, 768)]}).choices
     assert label_of(choice) == "native"
-
-
-def test_a_run_without_a_valid_time_is_refused() -> None:
-    """tests/cli/golden/refused.txt has the other runs that nothing is chosen of."""
-    untimed = (ran("native", 0.1, is_valid=False), ran("native", shape=(8, 8)))
-    message = "forward and 1 more: run .*--measure errors,latency,memory"
-    with pytest.raises(NotMeasuredError, match=message):
-        choose([Results(records=untimed, runs=(), environments={})])
 
 
 # --- eligible candidates --------------------------------------------------------------------------

@@ -1,10 +1,9 @@
-"""Workloads: the file that one is written in, one implementation for it, a choice per shape.
+"""Workloads: one implementation for all calls, a choice per shape, and the calls that are held.
 
-tests/cases/test_sweeps.py tests the reader.
+tests/cli/golden/refused.txt has what is no workload, and calls of two scenarios.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from factories.choice_records import (
@@ -15,34 +14,11 @@ from factories.choice_records import (
     choices_among,
     ran,
     workload_choice,
-    workload_choices,
 )
 
 from harness.cases import expand, load_preset
-from harness.records import Record, Refusal, Status
+from harness.records import Record, Status
 from harness.selection import Call, Decider, choose_for_workload, find_workload, workload_names
-
-GOOD = """
-[[calls]]
-shape = "64x768"
-dtype = "float32"
-direction = "forward"
-count = 24
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (GOOD.replace("count", "cuont"), r"calls\[0\].cuont: .*did you mean 'count'?"),
-        ("calls = []", "my.toml: calls: needs at least one value"),
-    ],
-)
-def test_what_is_no_workload_is_refused(tmp_path: Path, text: str, why: str) -> None:
-    """tests/cli/golden/refused.txt has names and files that are not there."""
-    (tmp_path / "my.toml").write_text(text)
-    with pytest.raises(Refusal, match=why):
-        find_workload(str(tmp_path / "my.toml"))
 
 
 @pytest.mark.parametrize("name", workload_names())
@@ -104,10 +80,3 @@ def test_a_choice_per_shape_takes_the_time_of_the_best_of_each() -> None:
 def test_a_call_that_the_run_does_not_hold_is_missing(absent: Call) -> None:
     choice = workload_choice([call(SMALL, 30), absent], *NATIVE)
     assert (choice.covered, choice.missing) == ((30, 40), (absent,))
-
-
-def test_a_workload_that_matches_two_scenarios_is_refused() -> None:
-    twice = [*NATIVE, ran("native", 1.0, shape=SMALL, threads=4)]
-    why = "2 scenarios of the run; add to the call threads = 1 or 4"
-    with pytest.raises(Refusal, match=why):
-        workload_choices([call(SMALL)], *twice)

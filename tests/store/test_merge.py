@@ -11,7 +11,7 @@ from factories.results_factory import make_environment, make_record, make_result
 from factories.stored import journalled
 
 from harness.records import Environment, Record
-from harness.store import Results, StoreError, merge, read, write
+from harness.store import Results, merge, read, write
 
 RUN = make_run(name="whole", command="layernorm-bench merge", planned=0)
 HERE = make_environment(git_dirty=False)
@@ -125,26 +125,3 @@ def test_a_merged_file_can_be_merged_again() -> None:
 
 
 LATER = replace(HERE, git_commit="f" * 40, git_dirty=True)
-
-
-@pytest.mark.parametrize(
-    ("files", "fact"),
-    [
-        (
-            SHARDS | {"3.parquet": shard(3, [replace(ALL[0], reason="measured again")])},
-            "measured twice in one environment, with different results: 1 case in 0.parquet and "
-            "3.parquet; leave out one file of each pair",
-        ),
-        (
-            {"0.parquet": shard(0, ALL[:3]), "1.parquet": shard(1, ALL[3:], 0, LATER)},
-            "0.parquet is of 0123456789ab and 1.parquet of ffffffffffff with changes, in one "
-            f"environment ({HERE.fingerprint})",
-        ),
-    ],
-)
-def test_what_disagrees_is_refused_by_name(files: dict[str, Results], fact: str) -> None:
-    paths = stored(files)
-    with pytest.raises(StoreError) as caught:
-        merge(paths, RUN, OUT)
-    assert str(caught.value).startswith(fact)
-    assert {*Path().iterdir()} == {*paths}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import sleep
-from typing import Any, ClassVar
-from weakref import ReferenceType, ref
+from typing import Any
 
 import pytest
 import torch
@@ -19,12 +18,61 @@ from factories.verify_targets import (
     by_call,
     case_in,
     layer_norm,
+    leaving,
     mutant,
     quick,
     raising,
     target,
     then,
     with_dy,
+)
+from factories.wrong_functions import (
+    ByAddress,
+    KeepsAddress,
+    batched,
+    doubling,
+    expanded_along_the_third,
+    float_eps_only,
+    from_a_pool,
+    from_a_slab,
+    in_the_strides_of_x,
+    of_a_parameter,
+    of_anomaly,
+    of_another_version,
+    of_call_31,
+    of_compilers,
+    of_few_strides,
+    of_inference,
+    of_lists_by_id,
+    of_many_forwards,
+    of_masked_rows,
+    of_ones,
+    of_packed_sizes,
+    of_plain_eps,
+    of_rows_by_weight,
+    of_scaled_dy,
+    of_scripts,
+    of_tensors,
+    of_the_threads_of_the_forward,
+    of_traces,
+    of_tuples,
+    of_vjp,
+    of_whole_numbers,
+    on_other_thread,
+    rounding_eps,
+    tied,
+    with_eps_of,
+    with_grad_mode_lost,
+    with_ones,
+    with_rules,
+    with_scratch,
+    with_size_kept,
+    with_sum_of_parts,
+    with_sums_of_expanded,
+    without_its_dy,
+    without_leading_axes,
+    without_tiny_dy,
+    without_tiny_rows,
 )
 from torch import Tensor, nn
 
@@ -134,255 +182,8 @@ def test_a_known_mistake_is_found_by_its_check(check: str, name: str, words: str
 # --- other mistakes ------------------------------------------------------------------------------
 
 
-def on_other_thread() -> bool:
-    return threading.current_thread() is not threading.main_thread()
-
-
-def from_a_slab(step: int) -> Callable[..., Tensor]:
-    """Places each result so many elements further on in one allocation."""
-    slab = torch.empty(1 << 12)
-    return by_call(lambda call, y: slab[(call - 1) * step :][: y.numel()].view(y.shape).copy_(y))
-
-
-def float_eps_only(x: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: object) -> Tensor:
-    return layer_norm(x, normalized_shape, weight, bias, eps if isinstance(eps, float) else 0.0)
-
-
-def of_many_forwards(*arguments: Any) -> Tensor:
-    """The gradients are those of a later forward, once there were 1,024."""
-    made = len(FORWARDS)
-    FORWARDS.append(made)
-    return with_dy(lambda dy: dy if len(FORWARDS) < made + 1024 else dy * 2)(*arguments)
-
-
-def with_grad_mode_lost(x: Tensor, normalized_shape: Any, *others: Any) -> Tensor:
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(False)
-    layer_norm(x, normalized_shape, *others)  # may raise
-    torch.set_grad_enabled(before)
-    return layer_norm(x, normalized_shape, *others)
-
-
-def of_inference(x: Tensor, *others: Any) -> Tensor:
-    return layer_norm(x, *others) + x.is_inference()
-
-
-def of_scripts(
-    x: Tensor,
-    normalized_shape: list[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    own = 1e-5 if torch.jit.is_scripting() else eps
-    return torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, own)
-
-
-def of_another_version(x: Tensor, *others: Any) -> Tensor:
-    """Negates x and puts it back."""
-    with torch.no_grad():
-        x.neg_().neg_()
-    return layer_norm(x, *others)
-
-
-ONES: dict[int, Tensor] = {}
-
-
-def with_ones(x: Tensor, *others: Any) -> Tensor:
-    return layer_norm(x, *others) * ONES.setdefault(x.shape[-1], torch.ones_like(x[:1]))
-
-
-class SumOfParts(torch.autograd.Function):
-    """The sum of the rows; of several parts, it is that of all."""
-
-    @staticmethod
-    def forward(rows: Tensor) -> Tensor:
-        return rows.sum(0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(info: Any, axes: Any, rows: Tensor) -> tuple[Tensor, None]:
-        return rows.flatten(0, 1).sum(0), None
-
-
-class Scaled(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(rows: Tensor, weight: Tensor) -> Tensor:
-        return rows * weight
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-        rows, weight = ctx.saved_tensors
-        return dy * weight, SumOfParts.apply(dy * rows)
-
-
-def with_sum_of_parts(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    return Scaled.apply(layer_norm(x, shape, None, None, eps), weight) + bias
-
-
-def of_the_threads_of_the_forward(*arguments: Any) -> Tensor:
-    threads = torch.get_num_threads()
-    return with_dy(lambda dy: dy * (1 if torch.get_num_threads() == threads else 2))(*arguments)
-
-
-SIZES: list[int] = []
-
-
-def with_size_kept(x: Tensor, shape: Any, *others: Any) -> Tensor:
-    """A call that raises leaves its size behind."""
-    SIZES.append(x.shape[-1])
-    y = layer_norm(x, shape, *others)
-    return y * (1 if x.shape[-1] == SIZES.pop(0) else 2)
-
-
-class ScratchOfBoth(torch.autograd.Function):
-    """Identity whose forward and backward use one scratch memory."""
-
-    scratch: ClassVar[list[Tensor]] = [torch.empty(0)]
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor) -> Tensor:
-        ScratchOfBoth.scratch[0] = y.detach().clone()
-        ctx.save_for_backward(y)
-        return y.clone()
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        ScratchOfBoth.scratch[0] = dy.clone()
-        _ = ctx.saved_tensors  # under a checkpoint this runs the forward
-        return ScratchOfBoth.scratch[0].clone()
-
-
-with_scratch = then(ScratchOfBoth.apply)
-KEYS: dict[int, int] = {}
-
-
-def of_packed_sizes(x: Tensor, *others: Any) -> Tensor:
-    """The key of two shapes is one number where N reaches 2^12."""
-    hidden = x.shape[-1]
-    kept = KEYS.setdefault(x.numel() // hidden << 12 | hidden, hidden)
-    return layer_norm(x, *others) * (1 if kept == hidden else 2)
-
-
-POOL: list[tuple[Tensor, ReferenceType[Tensor]]] = []
-
-
-def from_a_pool(*arguments: Any) -> Tensor:
-    """The memory of a y that is gone is used again, whatever else views it."""
-    y = layer_norm(*arguments)
-    free = [own for own, user in POOL if user() is None and own.shape == y.shape]
-    buffer = free[0] if free else torch.empty_like(y)
-    given = buffer.view(y.shape)
-    POOL.append((buffer, ref(given)))
-    return given.copy_(y)
-
-
-LISTS: dict[int, tuple[Any, tuple[int, ...]]] = {}
-
-
-def of_lists_by_id(x: Tensor, shape: Any, *others: Any) -> Tensor:
-    _, shape = LISTS.setdefault(id(shape), (shape, tuple(shape)))
-    return layer_norm(x, shape, *others)
-
-
-ROWS: dict[int, int] = {}
-
-
-def of_rows_by_weight(x: Tensor, shape: Any, w: Tensor, *others: Any) -> Tensor:
-    """The gradient is that of as many rows as the last call with the same weight had."""
-    ROWS[w.data_ptr()] = len(x)
-
-    def of_last_rows(dy: Tensor) -> Tensor:
-        dy = dy.clone()
-        dy[ROWS[w.data_ptr()] :] = 0
-        return dy
-
-    return with_dy(of_last_rows)(x, shape, w, *others)
-
-
-class KeepsAddress(torch.autograd.Function):
-    """Identity whose backward knows what was saved by its address."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor) -> Tensor:
-        ctx.save_for_backward(y)
-        ctx.kept = y.detach()  # so that no copy gets its address
-        return y.clone()
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return dy if ctx.saved_tensors[0].data_ptr() == ctx.kept.data_ptr() else 2 * dy
-
-
-FORWARDS: list[int] = []
-
-
-class WithRules(torch.autograd.Function):
-    """Rows less their mean, with a backward, and wrong rules for vmap and jvp."""
-
-    @staticmethod
-    def forward(rows: Tensor) -> Tensor:
-        return rows - rows.mean(-1, keepdim=True)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return dy - dy.mean(-1, keepdim=True)
-
-    @staticmethod
-    def jvp(ctx: Any, along: Tensor) -> Tensor:
-        return along.clone()  # the mean is missing
-
-    @staticmethod
-    def vmap(info: Any, axes: Any, rows: Tensor) -> tuple[Tensor, int]:
-        return WithRules.apply(rows), axes[0]  # the mapped axis may be the last
-
-
-def with_rules(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    """A LayerNorm of one axis, in which these centre the rows."""
-    rows = WithRules.apply(x)
-    return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps) * weight + bias
-
-
-def times(factor: Callable[..., float]) -> Callable[..., Tensor]:
-    """Return a right LayerNorm whose y is multiplied by a function of the arguments."""
-    return lambda *given: layer_norm(*given) * factor(*given)
-
-
-def of_a_parameter(x: Tensor, shape: Any, w: Tensor, *others: Any) -> Tensor:
-    y = layer_norm(x, shape, w, *others)
-    return y if w.is_leaf else y + (w - w.detach())
-
-
-def doubling(x: Tensor, *others: Any) -> Tensor:
-    return layer_norm(x.mul_(2) if x.is_shared() else x, *others)
-
-
-def of_plain_eps(x: Tensor, shape: Any, w: Any, b: Any, eps: Any = 1e-5) -> Tensor:
-    return layer_norm(x, shape, w, b, eps if isinstance(eps, int | float) else 1e-5)
-
-
-of_compilers = times(lambda *_: 1.01 if torch.compiler.is_compiling() else 1)
-of_traces = times(lambda *_: 1.01 if torch.jit.is_tracing() else 1)
-of_vjp = times(lambda x, shape, w, *_: 1 + torch._C._functorch.is_gradtrackingtensor(w))
-of_anomaly = times(lambda *_: 1 + torch.is_anomaly_enabled())
-of_tensors = times(lambda x, *_: 1 + (type(x) is not Tensor))
-of_tuples = times(lambda x, shape, *_: 1 + isinstance(shape, list))
-of_call_31 = by_call(lambda n, y: y * 1.01 if n == 31 else y)
-without_its_dy = with_dy(Tensor.detach)
-batched = with_dy(lambda dy: dy * 2 if torch._C._functorch.is_legacy_batchedtensor(dy) else dy)
+SHARED, EXTREMES = "is_right_where_elements_share_memory", "is_right_at_extremes"
+AXES, ONE_TENSOR = "is_correct_with_many_axes", "takes_one_tensor_as_weight_and_bias"
 FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     (
         "keeps_calls_of_a_graph_apart",
@@ -442,6 +243,24 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("accepts_arguments_like_torch", of_plain_eps, "an eps that is a numpy.float32"),
     ("is_safe_for_concurrent_callers", then(lambda y: y + on_other_thread()), "gives another y"),
     ("is_the_same_while_timed", of_call_31, "gives another y in a timed call, after 30 calls"),
+    (AXES, of_few_strides, "wrong y for an x of 1x1x2x2x2x2x2x2x2x2x2x2x2"),
+    (AXES, without_leading_axes, "wrong y for an x of 3x4x6x3x4x6"),
+    (SHARED, in_the_strides_of_x, "gives another y where the strides of x are (2, 8, 1), for an x"),
+    (SHARED, expanded_along_the_third, "a y whose elements share memory where the strides of x"),
+    (SHARED, with_sums_of_expanded, "another dbias where the strides of dy are (0, 0, 1)"),
+    (EXTREMES, partial(with_eps_of, 5e-21), "gives a wrong y where eps is 5e-31 and x is 0"),
+    (EXTREMES, without_tiny_rows, "gives a wrong y where eps is 0 and x is of the size 1e-16"),
+    (EXTREMES, of_masked_rows, "gives a wrong y where all elements of a row are -inf"),
+    (EXTREMES, of_whole_numbers, "gives a wrong y where x holds whole numbers of the size 2^31"),
+    (EXTREMES, without_tiny_dy, "gives a wrong dx where dy is of the size 6e-30"),
+    (EXTREMES, of_scaled_dy, "gives a dx that is not finite where dy is subnormal"),
+    ("is_unchanged_by_modes_of_the_caller", of_ones, "y has dtype torch.float64"),
+    (ONE_TENSOR, ByAddress.apply, "gives another dweight if weight and bias share their memory"),
+    (ONE_TENSOR, tied, "gives another result if one tensor is both weight and bias"),
+    *(
+        ("tells_nearby_eps_apart", rounding_eps(digits), "adds the eps of an earlier call if both")
+        for digits in (1, 2, 3)
+    ),
 ]
 
 
@@ -523,13 +342,8 @@ def test_the_arguments_whose_shapes_are_not_checked_are_named(
     ],
 )
 def test_a_changed_state_is_found_and_restored(change: Callable[[], object], name: str) -> None:
-    def changing(*arguments: Any) -> Tensor:
-        y = layer_norm(*arguments)
-        change()
-        return y
-
     before = process_state()
-    assert name in said("restores_process_state", target(changing, forward_only=True))
+    assert name in said("restores_process_state", target(leaving(change), forward_only=True))
     assert process_state() == before
 
 
@@ -689,10 +503,5 @@ def test_every_check_has_a_test_in_which_it_fails() -> None:
     # tests/verify/test_obtained_modules.py has those
     of_modules = {name for name, own in CHECK.items() if own.is_of_modules}
     in_cheats = {"is_right_on_unknown_inputs", "normalises_normalised_rows"}
-    # tests/verify/test_one_tensor_and_nearby_eps.py has those
-    of_values = {"takes_one_tensor_as_weight_and_bias", "tells_nearby_eps_apart"}
-    # tests/verify/test_axes_and_extremes.py has those
-    of_axes = {"is_correct_with_many_axes", "is_right_where_elements_share_memory"}
-    of_values |= of_axes | {"is_right_at_extremes"}
-    others = of_values | of_arguments | of_modules | in_cheats | {"works_on_the_current_stream"}
+    others = of_arguments | of_modules | in_cheats | {"works_on_the_current_stream"}
     assert in_tables | others == {*CHECK}

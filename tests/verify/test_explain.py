@@ -86,8 +86,6 @@ def test_the_row_shown_is_the_requested_or_the_worst_one(by: float) -> None:
 @pytest.mark.parametrize(
     ("target", "case", "row", "message"),
     [
-        (two_pass, CASE, 4, "row 4: x has rows 0 to 3"),
-        (two_pass, replace(CASE, shape=(0, 5)), None, "there is no element to explain"),
         (adopt(raising(RuntimeError("never")), "raising"), CASE, None, "RuntimeError: never"),
         (changed(lambda y: (y, y)), CASE, None, "y is of type tuple"),
     ],

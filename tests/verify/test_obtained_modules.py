@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from factories import published, wrong_modules
+from factories import published, right_modules, wrong_calls, wrong_constructors, wrong_copies
 from factories.verify_targets import quick
 from torch import nn
 
@@ -24,7 +24,7 @@ from harness.verify.find_scope import find_scope
 from harness.verify.in_scope import first_case, within_scope
 from implementations import CallOptions, LayerNorm, adopt
 
-WRONG = {
+CALLS = {
     # modes
     "BiasLostInEvaluation": "gives no dbias in evaluation mode",
     "EpsOfEvaluation": "gives a wrong y in evaluation mode",
@@ -33,70 +33,90 @@ WRONG = {
     "BiasTwiceInTraining": "gives a wrong y in training mode",
     "InPlaceInEvaluation": "changes x in evaluation mode under torch.no_grad()",
     "RingInEvaluation": "overwrites a y that it has returned, in a later call in evaluation mode",
-    # what is kept from an earlier call
-    "WithStatisticsOfItsLastCall": "while a second Python thread calls the same module",
-    "FoldedInEvaluation": "gives no dweight in evaluation mode",
-    "FoldedByEval": "where an optimizer has changed its parameters",
-    "CastOnce": "where a model that holds it is loaded from a state_dict",
-    "CachedByDtype": "where it had another dtype before",
-    "FixedMemory": "where its parameters were given other memory through .data",
-    "ComparesTheEnds": "where some elements of its weight were set to 0 in place",
-    "ReadsItsDictionary": "where its parameters are parametrised",
-    "RoundedByAutocast": "where its first call was under torch.autocast",
-    "CachedByVersion": "where its parameters were changed through .data",
-    "OldParametersAfterSharing": "where it shares the parameters of another module",
-    "GradientOnce": "gives no dweight in every mode where it was called before",
-    "DecaysItsWeight": "gives a wrong y in every mode where it was called before",
-    "NewParametersInEveryCall": "gives no dweight in training mode",
-    # copies, states and dtypes
-    "WithoutEpsInPickle": "after copy.deepcopy(module): its eps is another, not the same",
-    "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
-    "CopiedAsItself": "copies a module of a subclass as one of its own class",
-    "CopiesWhatIsAssigned": "copies a weight that is loaded with assign=True",
-    "ReadsTheUnpruned": "where its parameters are pruned by torch.nn.utils.prune",
-    "RoundsItsEpsInPickles": "after copy.deepcopy(module): its eps is another, not the same",
-    "EqualByEps": "equals another module, so that modules() of a model skips one",
-    "AxesOfTheLastCall": "where its forward is called, and the module before on an x of more axes",
-    "DefaultEpsInScripts": "where it is compiled by torch.jit.script",
-    "CopyIsNotTied": "no longer shares its weight",
-    "PickledWithBias": "where it is pickled, for an x of 7x24",
-    "TrainedWhenPickled": "after copy.deepcopy(module): bias.requires_grad is True, not False",
-    "StoredAroundZero": "where a model that holds it is loaded from a state_dict",
-    "FoldedWhileFrozen": "where its parameters are frozen and were changed",
-    "AnotherByItself": "gives a wrong y",
-    "CopySharesParameters": "gives a wrong y in every mode where it is a deep copy",
-    "RestartsWhatIsMissing": "changes its bias where its weight is loaded",
-    "KeepsDetachedVars": "holds a copy of its weight (weight) in state_dict(keep_vars=True)",
-    "RoundsACheckpoint": "changes the tensors of a state_dict that it loads",
-    "CutsACheckpoint": "with more elements: what it returns is _IncompatibleKeys, not an error",
-    "PickledAsItself": "copies a module of a subclass as one of its own class",
-    "ThirdOfTheFactor": "where it was in half precision before",
-    "TrainedWhenMoved": "after module.double(): bias.requires_grad is True, not False",
-    "TrainedWhenCopied": "after copy.deepcopy(module): bias.requires_grad is True, not False",
-    "WithoutHooks": "runs no forward hooks",
-    "WithoutHooksInCopies": "runs no forward hooks of a deep copy",
-    "IgnoresHookResults": "ignores the results of forward hooks",
-    "OnlyForwardHooks": "runs no full backward hooks",
-    "StoresAroundZero": "stores another weight (weight) in its state_dict than it has",
-    "ScaleOutsideState": "gives a wrong dweight in every mode",
-    "OneForAll": "where another module of its class was changed",
-    "StaysInItsDtype": "weight.dtype is torch.float32, not torch.float64",
-    "ForgetsItsEpsWhenCopied": "where it was copied and pickled",
-    "ReplacedByItsDtype": "after module.double(): weight, which an optimizer may hold, is another",
-    "FrozenByItsDtype": "freezes weight in every mode where it had another dtype before",
-    # as torch.nn.LayerNorm
-    "TrainingWhenCopied": "after copy.deepcopy(module): its mode is training, not the same",
-    "PickledWithoutHooks": "the number of its forward hooks is 0, not the same",
-    "ReturnsNothing": "what it returns is NoneType, not _IncompatibleKeys",
-    "OwnLoading": "unknown key: unexpected_keys is [], not ['unknown']",
-    "TrainedWhenAssigned": "with assign=True: bias.requires_grad is True, not False",
-    "NewMemoryByLoading": "the memory of its weight is another, not the same",
-    "OldGradients": "weight.grad.dtype is torch.float32, not torch.float64",
-    "ClonesWhatItShares": "weight.is_shared() is False, not True",
-    "GlobalHookResults": "ignores the results of global forward hooks in evaluation mode",
     "StrideOfEvaluation": "gives a wrong y in evaluation mode, for an x of 66x40",
     "OnePassInEvaluation": "gives a wrong y in evaluation mode where rows are far from 0",
+    "EvaluatesToNothing": "after module.train(): what it returns is NoneType, not the same",
+    # what is kept from an earlier call
+    "FoldedInEvaluation": "gives no dweight in evaluation mode",
+    "FoldedByEval": "where an optimizer has changed its parameters",
+    "FoldedWhileFrozen": "where its parameters are frozen and were changed",
+    "DecaysItsWeight": "gives a wrong y in every mode where it was called before",
+    "NewParametersInEveryCall": "gives no dweight in training mode",
+    "FixedMemory": "where its parameters were given other memory through .data",
+    "ComparesTheEnds": "where some elements of its weight were set to 0 in place",
+    "CastOnce": "where a model that holds it is loaded from a state_dict",
+    "CachedByDtype": "where it had another dtype before",
+    "CachedByVersion": "where its parameters were changed through .data",
+    "RoundedByAutocast": "where its first call was under torch.autocast",
+    "OldParametersAfterSharing": "where it shares the parameters of another module",
+    "GradientOnce": "gives no dweight in every mode where it was called before",
+    "AxesOfTheLastCall": "where its forward is called, and the module before on an x of more axes",
+    "WithStatisticsOfItsLastCall": "while a second Python thread calls the same module",
+    # whose parameters it computes with
+    "ReadsItsDictionary": "where its parameters are parametrised",
+    "ReadsTheUnpruned": "where its parameters are pruned by torch.nn.utils.prune",
+    "AnotherByItself": "gives a wrong y",
+    "OneForAll": "where another module of its class was changed",
+    "ScaleOutsideState": "gives a wrong dweight in every mode",
+    # frozen parameters
+    "Unfreezes": "unfreezes weight in every mode where its parameters are frozen",
+    "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",
+    "NoGradientIfXHasNone": "gives no dweight in every mode where x needs no gradient",
+    "FrozenAtFirst": "gives no dweight in every mode where its parameters were frozen before",
+    # hooks
+    "WithoutHooks": "runs no forward hooks",
+    "OnlyForwardHooks": "runs no full backward hooks",
+    "IgnoresHookResults": "ignores the results of forward hooks",
+    "GlobalHookResults": "ignores the results of global forward hooks in evaluation mode",
+    # scripts
+    "DefaultEpsInScripts": "where it is compiled by torch.jit.script",
+}
+
+COPIES = {
+    # copies
+    "CopiedWithDefaults": "gives a wrong y in every mode where it is a deep copy",
+    "CopySharesParameters": "gives a wrong y in every mode where it is a deep copy",
+    "CopyIsNotTied": "no longer shares its weight",
+    "CopiedAsItself": "copies a module of a subclass as one of its own class",
+    "TrainedWhenCopied": "after copy.deepcopy(module): bias.requires_grad is True, not False",
+    "TrainingWhenCopied": "after copy.deepcopy(module): its mode is training, not the same",
+    "WithoutHooksInCopies": "runs no forward hooks of a deep copy",
+    "EqualByEps": "equals another module, so that modules() of a model skips one",
+    # pickles
+    "RoundsItsEpsInPickles": "after copy.deepcopy(module): its eps is another, not the same",
+    "ForgetsItsEpsWhenCopied": "where it was copied and pickled",
+    "PickledWithBias": "where it is pickled, for an x of 7x24",
+    "PickledWithoutHooks": "the number of its forward hooks is 0, not the same",
+    # what state_dict returns
+    "StoresAroundZero": "stores another weight (weight) in its state_dict than it has",
+    "KeepsDetachedVars": "holds a copy of its weight (weight) in state_dict(keep_vars=True)",
+    "EpsInItsState": "takes its eps from a state_dict that it loads",
+    # loading
+    "StoredAroundZero": "where a model that holds it is loaded from a state_dict",
+    "RestartsWhatIsMissing": "changes its bias where its weight is loaded",
+    "ReplacedByLoading": "weight, which an optimizer may hold, is another, not the same",
+    "DtypeOfItsCheckpoint": "weight.dtype is torch.bfloat16, not torch.float32",
+    "RoundsACheckpoint": "changes the tensors of a state_dict that it loads",
+    "CutsACheckpoint": "with more elements: what it returns is _IncompatibleKeys, not an error",
+    "OwnLoading": "unknown key: unexpected_keys is [], not ['unknown']",
+    "ReturnsNothing": "what it returns is NoneType, not _IncompatibleKeys",
+    "NewMemoryByLoading": "the memory of its weight is another, not the same",
+    "TrainedWhenAssigned": "with assign=True: bias.requires_grad is True, not False",
+    "CopiesWhatIsAssigned": "copies a weight that is loaded with assign=True",
+    # dtypes and devices
+    "StaysInItsDtype": "weight.dtype is torch.float32, not torch.float64",
+    "ReplacedByItsDtype": "after module.double(): weight, which an optimizer may hold, is another",
+    "FrozenByItsDtype": "freezes weight in every mode where it had another dtype before",
+    "ThirdOfTheFactor": "where it was in half precision before",
+    "TrainedWhenMoved": "after module.double(): bias.requires_grad is True, not False",
+    "OldGradients": "weight.grad.dtype is torch.float32, not torch.float64",
+    "ClonesWhatItShares": "weight.is_shared() is False, not True",
+    # from a torch.nn.LayerNorm
+    "Converting": "gives a wrong y in evaluation mode where from_torch() made it",
     "UnfreezesWhatItConverts": "where from_torch() made a frozen torch.nn.LayerNorm",
+}
+
+CONSTRUCTORS = {
     # what its parameters are
     "PlainTensors": "does not register weight: no optimizer trains it",
     "ParametersInAList": "does not register held: no optimizer trains it",
@@ -104,38 +124,37 @@ WRONG = {
     "Frozen": "makes its weight with requires_grad=False",
     "Tied": "gives a wrong y in every mode",
     "ZeroWeight": "initialises its weight (weight) to something other than 1",
-    "ForgetsItsBiasInAReset": "resets its bias (bias) to something other than 0",
     "BiasOfOne": "initialises its bias (bias) to something other than 0",
-    "Unfreezes": "unfreezes weight in every mode where its parameters are frozen",
-    "NoGradientIfFrozen": "gives no dx in every mode where its parameters are frozen",
-    "NoGradientIfXHasNone": "gives no dweight in every mode where x needs no gradient",
-    "FrozenAtFirst": "gives no dweight in every mode where its parameters were frozen before",
-    "EvaluatesToNothing": "after module.train(): what it returns is NoneType, not the same",
-    "ReplacedByLoading": "weight, which an optimizer may hold, is another, not the same",
-    "DtypeOfItsCheckpoint": "weight.dtype is torch.bfloat16, not torch.float32",
-    "EpsInItsState": "takes its eps from a state_dict that it loads",
-    "Converting": "gives a wrong y in evaluation mode where from_torch() made it",
-    # options of its constructor
+    "ForgetsItsBiasInAReset": "resets its bias (bias) to something other than 0",
+    # its arguments
     "EpsIgnored": "gives a wrong y in every mode",
     "AffineNeverOff": "has a weight with elementwise_affine=False",
     "BiasNeverOff": "has a bias with bias=False",
     "WeightOffWithBias": "has no weight with bias=False",
-    "SinglePrecision": "in torch.float32 where the default dtype is float64",
-    "SavesMemory": "gives a wrong dweight in training mode with lean=True",
-    "DtypeIgnored": "ignores the dtype given to its constructor",
-    "DeviceIgnored": "ignores the device given to its constructor",
     "BiasBeforeAffine": "takes the arguments eps, bias and elementwise_affine in another order",
+    "DtypeIgnored": "ignores the dtype given to its constructor",
+    "SinglePrecision": "in torch.float32 where the default dtype is float64",
+    "DeviceIgnored": "ignores the device given to its constructor",
+    "SavesMemory": "gives a wrong dweight in training mode with lean=True",
     "OfSeveralKinds": "was tried with kind='fused' alone",
 }
 
-RAISES = {
-    "Lambda": "it is pickled",
-    "Locked": "it is a deep copy",
-    "CountOnMeta": "it is made on the meta device and loaded with assign=True",
-    "AffineOffRaises": "it is made without weight and bias",
-    "BiasOffRaises": "it is made without a bias",
-    "KeepsItsShape": "the list that it was given as normalized_shape has changed",
-    "DtypeRaises": "its constructor is given a dtype",
+WRONG = [
+    pytest.param(getattr(modules, name), text, id=name)
+    for modules, texts in zip(
+        (wrong_calls, wrong_copies, wrong_constructors), (CALLS, COPIES, CONSTRUCTORS), strict=True
+    )
+    for name, text in texts.items()
+]
+
+RAISES: dict[Any, str] = {
+    wrong_copies.Lambda: "it is pickled",
+    wrong_copies.Locked: "it is a deep copy",
+    wrong_copies.CountOnMeta: "it is made on the meta device and loaded with assign=True",
+    wrong_constructors.AffineOffRaises: "it is made without weight and bias",
+    wrong_constructors.BiasOffRaises: "it is made without a bias",
+    wrong_constructors.KeepsItsShape: "the list that it was given as normalized_shape has changed",
+    wrong_constructors.DtypeRaises: "its constructor is given a dtype",
 }
 
 RIGHT = {
@@ -146,10 +165,10 @@ RIGHT = {
     "without parameters": nn.LayerNorm((3, 16), elementwise_affine=False),
     "in a container": nn.Sequential(nn.LayerNorm(48)),
     **{
-        name: getattr(wrong_modules, name)
+        name: getattr(right_modules, name)
         for name in (
             "Norm", "WeightAtFirstCall", "LazyNorm", "Aliased", "CachedAndChecked", "BetaBuffer",
-            "Dropping", "Subclass", "Passing", "AlwaysInEvaluation", "BothOrNone",
+            "Dropping", "Float32Norm", "Passing", "AlwaysInEvaluation", "BothOrNone",
             "ChannelsOfImages",
         )
     },
@@ -177,23 +196,24 @@ def findings_of(module: Any, dtype: str = "float32") -> Iterator[Finding]:
     return contract_findings(within_scope(target, scope), first_case("module", dtype, "cpu"))
 
 
-@pytest.mark.parametrize(("name", "text"), WRONG.items(), ids=WRONG)
-def test_a_wrong_module_is_found(name: str, text: str) -> None:
-    found = findings_of(getattr(wrong_modules, name))
+@pytest.mark.parametrize(("module", "text"), WRONG)
+def test_a_wrong_module_is_found(module: type, text: str) -> None:
     said = {Severity.WRONG, Severity.REMARK}
-    wrong = [finding.text for finding in found if finding.severity in said]
+    wrong = [finding.text for finding in findings_of(module) if finding.severity in said]
     assert any(text in violation for violation in wrong), wrong
 
 
-@pytest.mark.parametrize(("name", "where"), RAISES.items(), ids=RAISES)
-def test_what_raises_is_named(name: str, where: str) -> None:
-    (finding,) = findings_of(getattr(wrong_modules, name))
+@pytest.mark.parametrize(
+    ("module", "where"), RAISES.items(), ids=[module.__name__ for module in RAISES]
+)
+def test_what_raises_is_named(module: type, where: str) -> None:
+    (finding,) = findings_of(module)
     assert (finding.severity, finding.text) == (Severity.RAISES, where)
 
 
 # what a right module may be told, beside flags and the arguments of torch
 OPTIONS = {"this project's": "implementation='native'", "ConvNeXt": "data_format='channels_last'"}
-IN_FLOAT16 = ("Subclass", "CachedAndChecked")
+IN_FLOAT16 = ("Float32Norm", "CachedAndChecked")
 
 
 @pytest.mark.parametrize(
@@ -213,14 +233,14 @@ def test_hooks_of_a_row_of_one_element_run() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 def test_a_scripted_module_is_judged() -> None:
-    right, wrong = nn.LayerNorm(32), wrong_modules.BiasLostInScript(32)
+    right, wrong = nn.LayerNorm(32), wrong_calls.BiasLostInScript(32)
     assert list(findings_of(torch.jit.script(right))) == []
     (finding,) = findings_of(torch.jit.script(wrong))
     assert finding.text == "gives a wrong y in evaluation mode"
 
 
 def test_an_instance_is_judged_by_its_own_eps_and_stays_as_it_is() -> None:
-    module = wrong_modules.CachedByVersion(32, eps=1e-3)
+    module = wrong_calls.CachedByVersion(32, eps=1e-3)
     before = module.weight.detach().clone()
     assert {finding.severity for finding in findings_of(module)} == {Severity.WRONG}
     assert torch.equal(module.weight, before)
@@ -228,7 +248,7 @@ def test_an_instance_is_judged_by_its_own_eps_and_stays_as_it_is() -> None:
 
 
 def test_parameters_of_another_start_are_right_if_the_constructor_is_told_so() -> None:
-    class Gained(wrong_modules.Norm):
+    class Gained(right_modules.Norm):
         def __init__(self, dim: int, init_gain: float = 0.1) -> None:
             super().__init__(dim)
             nn.init.constant_(self.weight, init_gain)
@@ -238,9 +258,9 @@ def test_parameters_of_another_start_are_right_if_the_constructor_is_told_so() -
 
 @pytest.mark.usefixtures("small_catalogue")
 def test_the_verdict_names_what_is_wrong_or_raises() -> None:
-    wrong = quick(wrong_modules.RestartsWhatIsMissing)
+    wrong = quick(wrong_copies.RestartsWhatIsMissing)
     assert wrong.outcome is Outcome.WRONG
     assert "it changes its bias where its weight is loaded" in headline(wrong)
-    raising = quick(wrong_modules.AffineOffRaises)
+    raising = quick(wrong_constructors.AffineOffRaises)
     assert raising.outcome is Outcome.RIGHT
     assert "but it raises where it is made without weight and bias" in headline(raising)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.right_modules import ChannelsOfImages
 from factories.verify_targets import layer_norm, quick, raising
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ from implementations import UnsupportedError
 CASE = Case(implementation="target", shape=(6, 35), eps=1e-3)
 SEVERAL = replace(CASE, shape=(6, 5, 7), normalized_dims=2)
 ONE_AXIS = {"normalized_axes": (2, 3, 4, 5)}
+CHANNELS = "the channel axis (axis 1) of x"
 TWO_AXES = {"normalized_axes": (1, 3, 4, 5)}
 
 
@@ -240,20 +242,12 @@ class OneSize(nn.LayerNorm):
         return layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight + self.bias
 
 
-class OfImages(nn.LayerNorm):
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
 @pytest.mark.parametrize(
     ("target", "options", "axes", "fields"),
     [
         (layer_norm, {}, "any number of trailing axes", {"default_eps": 1e-5}),
         (OneSize, {}, "the last axis", {"default_eps": 1e-5}),
-        (OfImages, {}, "the channel axis (axis 1) of x", {"eps": 1e-5, "channels_first": True}),
+        (ChannelsOfImages, {}, CHANNELS, {"eps": 1e-5, "channels_first": True}),
         (layer_norm, {"normalized_dims": 2, "eps": 0.25}, "the last 2 axes", {"eps": 0.25}),
     ],
 )

@@ -15,7 +15,6 @@ from factories.foreign_norms import (
     LEFT,
     RIGHT,
     BrokenNorm,
-    Float32Norm,
     FormatNorm,
     GammaBetaNorm,
     HolderNorm,
@@ -29,6 +28,7 @@ from factories.foreign_norms import (
 )
 from factories.golden import assert_golden
 from factories.operands import normal
+from factories.right_modules import Float32Norm
 from torch import Tensor, nn
 
 from implementations import LayerNorm, TargetError, find, native, replace_layer_norms
