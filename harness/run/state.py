@@ -25,6 +25,8 @@ import torch
 from implementations.torch_private import count_modes, leave_modes
 
 _SUBNORMAL = 1e-40  # in float32
+# listed once: to list them takes longer than to read the handlers, which each case does four times
+_SIGNALS = signal.valid_signals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def _set_error_state(wanted: tuple[Any, ...]) -> None:
 
 
 def _signal_handlers() -> dict[int, Any]:
-    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: signal.getsignal(number) for number in _SIGNALS}
 
 
 def _set_signal_handlers(wanted: dict[int, Any]) -> None:
