@@ -51,6 +51,7 @@ _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake sh
 _LEADING = {"first_leading", "last_leading"}
 _SIZES = {"hidden", "rows", "elements"} | _LEADING
 _MOST_AXES = 5  # leading or normalized ones
+_LEAST_OF_TWO, _PART_OF_TWO = 32, 8  # constants to exceed at once, and their part of the elements
 _VALUES_SHARE = 3  # kernels branch at sizes more often than at values
 _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
 _USUAL_EPS = {1e-12, 1e-6, 1e-5}  # no limit on values
@@ -137,7 +138,24 @@ class Search:
         for case, axis in sizes_that_look_wrong(target, usual):
             self.seen.add(case)
             yield PlannedCase(case, _CATCHES_SIZES), (axis, AXES[axis].get(case))
+        yield from self._beyond_two(dtype, device)
         yield from self._cases(dtype, device, [*self._of_constants()])
+
+    def _beyond_two(self, dtype: str, device: str) -> Suggested:
+        """Yield cases whose rows and N both exceed a constant, with each choice of parameters."""
+        scope = scope_of(self.implementation)
+        call = "no_grad" if self.implementation.forward_only else "all_gradients"
+        sizes = [own + 1 for own in self.code.integers if _LEAST_OF_TWO <= own < _LARGEST_NEAR]
+        last = self.spent + self.effort.elements // _PART_OF_TWO
+        for rows, hidden in sorted(product(sizes, repeat=2), key=prod):
+            if scope.normalized_shape is not None or rows * hidden > self.effort.most_elements:
+                return
+            for affine in AXES["affine"].values:
+                own = {"rows": rows, "hidden": hidden, "affine": affine, "call": call}
+                row = {**_PLAIN[0], **own}
+                case = scope.fit(case_from(row, self.implementation.name, dtype, device))
+                if case is not None and self.spent < last and self._is_affordable(case):
+                    yield PlannedCase(case, _CATCHES), ("hidden", hidden)
 
     def again(self, dtype: str, device: str) -> Suggested:
         """Yield cases in another dtype, for what turned a decision or may turn one now."""
@@ -492,12 +510,12 @@ def _of_float(number: float) -> Iterator[Any]:
         return
     if number < 1:
         yield from (("eps", number * factor) for factor in _RELATIVE_EPS)
+        yield "parameters", f"initial_within_{number / 2:g}"
     low, high = _USUAL_VALUES
     if number in _USUAL_EPS or low <= number <= high:
         return
     scales = {number / 2, number * 2}
     if number < 1:
-        yield "parameters", f"initial_within_{number / 2:g}"
         scales |= {sqrt(number), 10 * sqrt(number)}  # of a variance
     for scale in sorted(scales):
         for axis in ("distribution", "parameters", "grad_output"):
