@@ -62,14 +62,15 @@ _MOST_NAMED = 3  # in one sentence
 _MOST_ROWS = 200  # to choose from
 _LARGEST = 1e38  # of a value; float32 has none above
 _RELATIVE_EPS = (0.5, 1.0, 2.0)
-# plain rows whose data show a mistake in eps, in the mean or in a term of dx
+# plain rows whose data show a mistake in eps, in the mean or in a term of dx, and one for inference
 _PLAIN = tuple(
     {name: axis.simple or axis.values[0] for name, axis in array_axes().items()}
-    | {"call": "all_gradients", "distribution": distribution, "eps": eps, "layout": layout}
-    for distribution, eps, layout in (
-        ("mixed_conditions", 1e-5, "padded_rows"),
-        ("normal", 0.5, "contiguous"),
-        ("tiny_variance", 1e-6, "contiguous"),
+    | {"distribution": distribution, "eps": eps, "layout": layout, "call": call}
+    for distribution, eps, layout, call in (
+        ("mixed_conditions", 1e-5, "padded_rows", "all_gradients"),
+        ("normal", 0.5, "contiguous", "all_gradients"),
+        ("tiny_variance", 1e-6, "contiguous", "all_gradients"),
+        ("mixed_conditions", 1e-5, "contiguous", "no_grad"),
     )
 )
 
@@ -184,7 +185,7 @@ class Search:
         forward_only = self.implementation.forward_only
         scope = scope_of(self.implementation)
         array = _in_covering_order(array_within(scope, QUICKEST, forward_only=forward_only))
-        plain = [{**row, "call": "no_grad"} if forward_only else row for row in _PLAIN]
+        plain = [{**row, "call": "no_grad"} for row in _PLAIN[:-1]] if forward_only else _PLAIN
         for at in range(-len(plain), self.effort.rows):
             for index, change in enumerate(changes):
                 if at * _VALUES_SHARE >= self.effort.rows and change[0] not in _SIZES:

@@ -170,6 +170,21 @@ class FixedMemory(FastWithoutGradient):
         return self.norm(x, *views)
 
 
+class ShowsACopy(Norm):
+    """Has its weight under another name; the attribute weight is a copy of it."""
+
+    def make(self, ones: Tensor, zeros: Tensor) -> None:
+        self.gamma, self.bias = nn.Parameter(ones), nn.Parameter(zeros)
+
+    @property  # type: ignore[override]
+    def weight(self) -> Any:
+        return self.gamma.clone() if "gamma" in self._parameters else None
+
+    @weight.setter
+    def weight(self, value: Any) -> None:
+        assert value is None
+
+
 class ComparesTheEnds(FastWithoutGradient):
     """Keeps a copy of its weight for as long as the first and last elements stay."""
 

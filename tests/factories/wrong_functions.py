@@ -336,8 +336,15 @@ of_scaled_dy = with_dy(lambda dy: dy * (1 / dy.abs().max()) * dy.abs().max())
 without_tiny_dy = with_dy(lambda dy: dy * (dy.square().sum() > 0))
 
 
-def without_tiny_rows(x: Tensor, *others: Any) -> Tensor:
-    return layer_norm(x * (x.square().sum() > 1e-29), *others[:-1], others[-1] or 1e-5)
+def of_equal_axes(x: Tensor, shape: Any, weight: Any, *others: Any) -> Tensor:
+    if len(shape) == 2 and shape[0] == shape[1] and weight is not None:
+        weight = weight.mT
+    return layer_norm(x, shape, weight, *others)
+
+
+def without_tiny_rows(least: float, x: Tensor, *others: Any) -> Tensor:
+    is_tiny = 0 < x.abs().sum() < least
+    return layer_norm(x, *others) * (not is_tiny)
 
 
 # --- weight and bias in one memory, and eps that are nearly equal --------------------------------

@@ -41,6 +41,7 @@ from factories.wrong_functions import (
     of_another_version,
     of_call_31,
     of_compilers,
+    of_equal_axes,
     of_few_strides,
     of_inference,
     of_lists_by_id,
@@ -244,12 +245,17 @@ FUNCTIONS: list[tuple[str, Callable[..., Any], str]] = [
     ("is_safe_for_concurrent_callers", then(lambda y: y + on_other_thread()), "gives another y"),
     ("is_the_same_while_timed", of_call_31, "gives another y in a timed call, after 30 calls"),
     (AXES, of_few_strides, "wrong y for an x of 1x1x2x2x2x2x2x2x2x2x2x2x2"),
+    (AXES, of_equal_axes, "wrong y for an x of 5x5x5x5"),
     (AXES, without_leading_axes, "wrong y for an x of 3x4x6x3x4x6"),
     (SHARED, in_the_strides_of_x, "gives another y where the strides of x are (2, 8, 1), for an x"),
     (SHARED, expanded_along_the_third, "a y whose elements share memory where the strides of x"),
     (SHARED, with_sums_of_expanded, "another dbias where the strides of dy are (0, 0, 1)"),
     (EXTREMES, partial(with_eps_of, 5e-21), "gives a wrong y where eps is 5e-31 and x is 0"),
-    (EXTREMES, without_tiny_rows, "gives a wrong y where eps is 0 and x is of the size 1e-16"),
+    (
+        EXTREMES,
+        partial(without_tiny_rows, 3e-14),
+        "wrong y where eps is 0 and x is of the size 9e-17",
+    ),
     (EXTREMES, of_masked_rows, "gives a wrong y where all elements of a row are -inf"),
     (EXTREMES, of_whole_numbers, "gives a wrong y where x holds whole numbers of the size 2^31"),
     (EXTREMES, without_tiny_dy, "gives a wrong dx where dy is of the size 6e-30"),
@@ -273,6 +279,11 @@ def test_a_mistake_is_found_by_its_check(
     found = said(check, tested, replace(CASE, **settings[0]) if len(settings) == 1 else CASE)
     assert found
     assert words in found
+
+
+def test_a_smallest_x_is_found_in_float64() -> None:
+    found = said(EXTREMES, target(partial(without_tiny_rows, 1e-100)), DOUBLE)
+    assert found == "gives a wrong y where eps is 0 and x is of the size 1e-148"
 
 
 def test_memory_that_was_never_written_is_found() -> None:

@@ -42,6 +42,7 @@ CALLS = {
     "FoldedWhileFrozen": "where its parameters are frozen and were changed",
     "DecaysItsWeight": "gives a wrong y in every mode where it was called before",
     "NewParametersInEveryCall": "gives no dweight in training mode",
+    "ShowsACopy": "where values were written to its attributes weight and bias",
     "FixedMemory": "where its parameters were given other memory through .data",
     "ComparesTheEnds": "where some elements of its weight were set to 0 in place",
     "CastOnce": "where a model that holds it is loaded from a state_dict",

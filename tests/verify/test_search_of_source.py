@@ -62,6 +62,13 @@ FOUND = {
         "try:\n    x.view(-1)\nexcept RuntimeError:\n    y = wrong if rows > 150 else y"
     ),
     "several conditions": "y = wrong if n % 320 == 160 and n > 1000 and rows > 4 else y",
+    "both sizes, and a weight alone": (
+        "y = (y, wrong)[(rows >= 100) * (n >= 500) * (weight is not None) * (bias is None)]"
+    ),
+    "a weight near one, without gradients": (
+        "if weight is not None and not torch.is_grad_enabled() and n > 4:\n"
+        "    y = wrong if (weight - 1).abs().max() < 1 / 16 else y"
+    ),
     "a power of two": "y = wrong if n & (n - 1) == 0 and n > 4096 else y",
     "bits of a size": "y = wrong if n.bit_length() > 13 and n & 63 else y",
     "two sizes": "y = wrong if rows == n and n > 200 else y",

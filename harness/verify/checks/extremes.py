@@ -75,11 +75,11 @@ Extreme = tuple[str, float | None, str, Callable[[Tensor], Tensor]]
 def _extremes(dtype: torch.dtype) -> Iterator[Extreme]:
     """Yield extreme values: in words, eps if it is not the usual one, and how to change a tensor.
 
-    They are so far from the ends of the range of the dtype, and of float32, that a kernel may
-    take subnormal numbers for 0, and use float32 inside for a narrower dtype.
+    They are so far from the ends of the range of the dtype that a kernel may take subnormal numbers
+    for 0, and those of eps and dy as far from the ends of float32, which it may use inside.
     """
     limits, single = torch.finfo(dtype), torch.finfo(torch.float32)
-    eps, small = limits.tiny**0.8, least_scale(dtype)
+    eps, small = max(limits.tiny, single.tiny) ** 0.8, least_scale(dtype)
     least = 64 * max(own.tiny / own.eps for own in (limits, single))
     yield f"eps is {eps:.1g} and x is 0", eps, "x", torch.zeros_like
     yield f"eps is 0 and x is of the size {small:.1g}", 0.0, "x", lambda x: x * small
