@@ -21,8 +21,6 @@ def mean(x: torch.Tensor) -> torch.Tensor:
 
 mean.register_autograd(lambda ctx, dy: dy.expand(3) / 3, setup_context=lambda ctx, **_: None)
 x, v = torch.ones(3), torch.tensor([1.0, 0.0, 0.0])
-found = torch.func.jvp(lambda at: at - mean(at), (x,), (v,))[1]
-expected = torch.func.jvp(lambda at: at - at.mean(), (x,), (v,))[1]
-print("found:", [round(value, 4) for value in found.tolist()])
-print("right:", [round(value, 4) for value in expected.tolist()])
-raise SystemExit(torch.allclose(found, expected))
+found, right = (torch.func.jvp(form, (x,), (v,))[1].tolist() for form in (mean, torch.mean))
+print(f"derivative of the mean: {found}, right {right}")
+raise SystemExit(found == right)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from harness.numerics import Outputs, named_outputs
 from harness.records import Case, Direction, Status
 from harness.records.finding import Finding, Severity, limit
-from harness.records.text import bytes_text
+from harness.records.text import bytes_text, seconds_text
 from harness.run import ContractViolationError, ImplementationError, checked
 from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.in_scope import fitted
@@ -29,6 +30,8 @@ HIDDEN = 1024
 ROWS, COLUMNS = 1 << 24, 3  # twice those of a public bug report, with a block of a grid per row
 _MORE_ROWS = 5  # beyond ROWS: their odd number is rounded down
 _PATTERN = 4099  # rows or columns that repeat; a prime, so that what is read elsewhere differs
+_STEP = 4  # between sizes whose times predict that of a case
+_MOST_S = 60.0  # for a case
 _PERIODS = 4095  # of columns in a row: more than 2^24 of them, an odd number that is rounded down
 _SHARE = 0.8  # of the memory there is; the rest is left to other processes
 _TENSORS_OF_OPERATIONS = 16  # of the size of x, in a backward of PyTorch's operations
@@ -92,9 +95,27 @@ def large_findings(
     ):
         large = fitted(implementation, case, shape=shape)
         size = getattr(torch, case.dtype).itemsize * large.rows * large.hidden
-        if large.shape == shape and (memory_bytes or 0) * _SHARE >= _TENSORS_OF_OPERATIONS * size:
-            kind = f"handles_more_than_{words.replace('^', '_').replace(' ', '_')}"
-            yield from _findings(implementation, large, words, kind, wrong_outputs)
+        if large.shape != shape or (memory_bytes or 0) * _SHARE < _TENSORS_OF_OPERATIONS * size:
+            continue
+        if (predicted_s := _predicted_s(implementation, large)) > _MOST_S:
+            yield limit("left_out", large.id, f"takes about {seconds_text(predicted_s)}")
+            continue
+        kind = f"handles_more_than_{words.replace('^', '_').replace(' ', '_')}"
+        yield from _findings(implementation, large, words, kind, wrong_outputs)
+
+
+def _predicted_s(implementation: Implementation, case: Case) -> float:
+    """Return how long a call takes, by two smaller ones: a loop over slices may be quadratic."""
+    times_s = []
+    for part in (_STEP**3, _STEP**2):
+        shape = tuple(size // part or size for size in case.shape)
+        call = Call.of(implementation, replace(case, shape=shape), case.direction)
+        began = perf_counter()
+        with suppress(ImplementationError, ContractViolationError):  # the case itself shows it
+            call.outputs()
+        times_s.append(perf_counter() - began)
+    least, more = times_s
+    return more * max(more / least, _STEP) ** 2
 
 
 def _findings(
