@@ -114,8 +114,8 @@ def _condition_figure(device: str, dtype: str, rows: pd.DataFrame) -> FigureBloc
         conclusion=_conclusion(own, bounds),
         legend=(
             *(
-                LegendEntry(in_words(name), f"series-{i}", mark)
-                for i, (name, mark) in enumerate(zip(CLASSES, "▼■◆●✚", strict=True))
+                LegendEntry(in_words(name), series_id(_colour(name)), mark)
+                for name, mark in zip(CLASSES, "▼■◆●✚", strict=True)
                 if name in present
             ),
             LegendEntry("bound of the class"),
@@ -318,7 +318,9 @@ def _draw_condition(
 
 
 def _colour(algorithm: str) -> str:
-    return SERIES[CLASSES.index(algorithm)] if algorithm in CLASSES else SERIES[-1]
+    """Return a colour from the end: the first ones are those of implementations on the page."""
+    known = [*CLASSES, algorithm]  # any further class comes last
+    return SERIES[-1 - known.index(algorithm)]
 
 
 def _bound(axes: Axes, bound: BoundLine) -> None:

@@ -140,6 +140,20 @@ def test_a_caption_names_what_its_figure_cannot_draw() -> None:
     assert "which are not drawn: native out of guarantee (up to 1e+06 ulp off)" in text
 
 
+def test_a_class_of_algorithms_has_a_colour_that_no_implementation_has() -> None:
+    far = ran("native", condition=100.0, distribution="offset_1e2")
+    few = [record for record in RUN if record.case.implementation in {"native", "twice"}]
+    sections = sections_of(build_page([results_of(ran("native"), far, *few)]))
+    named = set(re.findall(r'data-series="(series-\d+)"', sections["error_against_condition"]))
+    drawn, of_implementations = (
+        set(re.findall(r'<g class="(series-\d+)"', sections[name]))
+        for name in ("error_against_condition", "latency_against_size")
+    )
+    assert named
+    assert named <= drawn
+    assert of_implementations.isdisjoint(drawn)
+
+
 def test_number_and_mark_of_a_gradient_are_of_one_case() -> None:
     changes: dict[str, dict[str, Any]] = {
         "normal": {"scaled_max_ulp": 3.0},
