@@ -48,7 +48,7 @@ CODE: dict[str, tuple[str, ...]] = {
     "gates.parquet": ("harness/measure", "harness/regression"),
     "history_detection.parquet": ("harness/regression",),
     "many_files.parquet": ("harness/store",),
-    "peer-tests.json": ("experiments/peer_tests", "harness/mutants"),
+    "peer-tests.json": ("experiments/peer_tests", "harness/mutants", *VERIFY),
     "peers.json": (*VERIFY, "implementations/peers"),
     "peers.parquet": ("harness/measure", "implementations/peers"),
     "real-modules.json": VERIFY,
