@@ -65,6 +65,8 @@ class ModuleFunction(Adapter):
     """Whether an eps in the ``**kwargs`` of the constructor has no effect."""
     _evaluates = False
     """Whether calls are made in evaluation mode."""
+    _only_makes = False
+    """Whether calls make their module, and do not call it."""
     _is_lazy = False
     """Whether the first call of a module makes its parameters."""
 
@@ -190,6 +192,8 @@ class ModuleFunction(Adapter):
                     self._made[key] = made.to(device=x.device, dtype=dtype)
                 if len(self._made) > _KEPT:
                     del self._made[next(iter(self._made))]
+            if self._only_makes:
+                return x
             module, names = self._made[key], self._names
             own = {name for name, _ in module.named_parameters()}
             # the names found by the experiment, if the module has exactly those parameters
@@ -219,6 +223,15 @@ class ModuleFunction(Adapter):
                 return self(*arguments, **named)
             finally:
                 self._evaluates = False
+
+    def make_only(self, *arguments: Any, **named: Any) -> Tensor:
+        """Make the module of a call, as it is made before a model runs; return x."""
+        with self._lock:
+            self._only_makes = True
+            try:
+                return self(*arguments, **named)
+            finally:
+                self._only_makes = False
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         """Build it in each way that its constructor allows until a call succeeds."""

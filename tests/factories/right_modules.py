@@ -102,6 +102,17 @@ class Aliased(nn.Module):
         return y
 
 
+class OnesAsBuffer(Norm):
+    """Gives its kernel a weight of ones where it has none itself."""
+
+    def __init__(self, dim: int, elementwise_affine: bool = True, bias: bool = True) -> None:
+        super().__init__(dim, elementwise_affine=elementwise_affine, bias=bias)
+        self.register_buffer("ones", torch.ones(dim), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x, self.ones if self.weight is None else self.weight, self.bias)
+
+
 class BetaBuffer(nn.Module):
     """lucidrains' LayerNorm: a gain, and zeros in place of a bias, which no one trains."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from factories.right_modules import OnesAsBuffer
 from factories.verify_targets import (
     CASE,
     by_call,
@@ -86,7 +87,7 @@ from harness.verify import verify_case
 from harness.verify.checks import CHECKS, Call, contract_findings, surroundings
 from harness.verify.in_scope import within_scope
 from harness.verify.scope import Scope
-from implementations import Implementation, find, native, welford_chunked
+from implementations import Implementation, adopt, find, native, welford_chunked
 
 CHECK = {check.name: check for check in CHECKS}
 DOUBLE = case_in("float64")
@@ -284,6 +285,12 @@ def test_a_mistake_is_found_by_its_check(
 def test_a_smallest_x_is_found_in_float64() -> None:
     found = said(EXTREMES, target(partial(without_tiny_rows, 1e-100)), DOUBLE)
     assert found == "gives a wrong y where eps is 0 and x is of the size 1e-148"
+
+
+def test_a_module_is_made_before_its_first_call_on_fake_tensors() -> None:
+    scope = Scope(declined={"affine": (Affine.BIAS,)})
+    module = within_scope(adopt(OnesAsBuffer, "module"), scope)
+    assert said("is_right_after_a_transformed_call", module) == ""
 
 
 def test_memory_that_was_never_written_is_found() -> None:

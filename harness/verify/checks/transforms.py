@@ -26,8 +26,9 @@ from harness.verify.checks.calls import Call, gradients_of
 from harness.verify.checks.contract_checks import SMALL, TWO_AXES, check
 from harness.verify.checks.gradients import EXACT, jvp, with_right_gradients
 from harness.verify.code import code_of
-from harness.verify.in_scope import InScope
+from harness.verify.in_scope import InScope, adapter_of
 from harness.verify.words import cause
+from implementations.targets.from_module import ModuleFunction
 
 __all__ = [
     "forward_derivative_is_correct",
@@ -134,7 +135,10 @@ def _gradients_at(call: Call, x: Tensor) -> tuple[Tensor, ...]:
 
 @check(None)
 def is_right_after_a_transformed_call(call: Call) -> Iterator[str]:
-    """The first call of a row length may be one under torch.vmap or on fake tensors."""
+    """The first call of a row length may be one under torch.vmap or on fake tensors.
+
+    A module is made before, as in a model: buffers made on fake tensors would stay so.
+    """
     for number, own in enumerate(call.each_affine()):
         is_right = False
         lengths = range(call.case.hidden + _UNUSUAL + 3 * number, call.case.hidden + 2 * _UNUSUAL)
@@ -143,6 +147,9 @@ def is_right_after_a_transformed_call(call: Call) -> Iterator[str]:
             is_right = plain.wrong() is None
         if not is_right:
             continue
+        if isinstance(adapter := adapter_of(call.target), ModuleFunction):
+            for first in (mapped, faked):
+                first.by(adapter.make_only).forward().y()
         with suppress(ImplementationError), catch_warnings(action="ignore"):
             guarded(torch.vmap(mapped.forward().y_of), mapped.inputs.x[:, None])()
         with suppress(ImplementationError), catch_warnings(action="ignore"):
