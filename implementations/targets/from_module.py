@@ -217,21 +217,19 @@ class ModuleFunction(Adapter):
 
     def in_evaluation(self, *arguments: Any, **named: Any) -> Tensor:
         """Call a module in evaluation mode, after weight and bias were written into it."""
-        with self._lock:
-            self._evaluates = True
-            try:
-                return self(*arguments, **named)
-            finally:
-                self._evaluates = False
+        return self._with("_evaluates", arguments, named)
 
     def make_only(self, *arguments: Any, **named: Any) -> Tensor:
         """Make the module of a call, as it is made before a model runs; return x."""
+        return self._with("_only_makes", arguments, named)
+
+    def _with(self, flag: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         with self._lock:
-            self._only_makes = True
+            setattr(self, flag, True)
             try:
                 return self(*arguments, **named)
             finally:
-                self._only_makes = False
+                setattr(self, flag, False)
 
     def _find_meaning(self, device: torch.device) -> Meaning:
         """Build it in each way that its constructor allows until a call succeeds."""
