@@ -244,7 +244,7 @@ _ROWS: tuple[Axis, ...] = (
         values=(
             "shifted_normal", "tiny", "huge", "mirrored", "few_rows", "expanded_row",
             "expanded_columns", "expanded_middle", "expanded_number", "transposed_normal",
-            "any_view_normal", "negated_normal", "nan_row", "infinity_row",
+            "any_view_normal", "offset_normal", "negated_normal", "nan_row", "infinity_row",
         ),
         rare=("few_rows", "nan_row", "infinity_row"), families=("largest",),
         title="the gradient of y",

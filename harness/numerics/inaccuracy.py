@@ -7,11 +7,12 @@ A result outside the bound of its algorithm is judged again by looser bounds, th
 * its statistics are in a narrower dtype: half precision for x in half precision, where sums are
   formed in a wider dtype and rounded; float32 for float64.
 * its sums are running sums: one element is added after the other.
+* its rows are taken relative to their first element, which may lie far from all others.
 
-A result that one of the last three explains is inaccurate; any other one is wrong. Where the bound
+A result that one of the last four explains is inaccurate; any other one is wrong. Where the bound
 of a class keeps no digit of an output, it excludes nothing: there the errors are compared with
 those of a simulation of that class, of which they may be three times as large. So are all errors
-of the last two classes, whose bounds also hold what other mistakes do.
+of the last three classes, whose bounds also hold what other mistakes do.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Inaccuracy(StrEnum):
     """Mean and variance are in a narrower dtype."""
     RUNNING_SUMS = "running_sums"
     """Each row, or each column, is added up one element after the other."""
+    SHIFTED = "shifted"
+    """The first element of each row is subtracted from it before its mean is formed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ def looser_bounds(bound: ErrorBound, case: Case) -> Iterator[Looser]:
     for algorithm in (*first, bound.algorithm):
         looser = replace(running, algorithm=algorithm)
         yield Looser(Inaccuracy.RUNNING_SUMS, looser, bound.accumulate_dtype)
+    yield Looser(Inaccuracy.SHIFTED, looser, bound.accumulate_dtype)
 
 
 def explanations(
@@ -199,6 +203,7 @@ def explained_reason(errors: Errors, case: Case, explained: Mapping[str, Inaccur
         Inaccuracy.COLUMN_SUMS: f"as sums over the rows in {narrow} are",
         Inaccuracy.STATISTICS: f"as with mean and variance in {narrow}",
         Inaccuracy.RUNNING_SUMS: f"as running sums in {wide} are",
+        Inaccuracy.SHIFTED: "as relative to the first element of a row",
         Inaccuracy.ROUNDED_AGAIN: f"rounded more than once in {narrow}",
     }
     off = {
@@ -230,7 +235,7 @@ class _Simulated:
     @property
     def is_always_compared(self) -> bool:
         """Whether errors are compared with those of the simulation even where there is a bound."""
-        return self._looser.kind in {Inaccuracy.RUNNING_SUMS, Inaccuracy.STATISTICS}
+        return self._looser.kind not in {Inaccuracy.ROUNDED_AGAIN, Inaccuracy.COLUMN_SUMS}
 
     def is_as_coarse(self, part: Compared, scale: Tensor) -> bool:
         """Whether errors are as large as rounding in the class's dtype makes them.
@@ -318,6 +323,8 @@ def _simulations(looser: Looser, inputs: Inputs, case: Case) -> Iterator[Outputs
         return tensor.detach().reshape(case.rows, case.hidden).to(device="cpu", dtype=wide)
 
     x = rows_of(inputs.x)
+    if looser.kind is Inaccuracy.SHIFTED:
+        x = x - x[:, :1]
     weight = wide_parameter(inputs.weight, 1.0, case).to(wide)
     bias = wide_parameter(inputs.bias, 0.0, case).to(wide)
     deviation = rounded(x - mean_of(x))

@@ -14,11 +14,11 @@ is. Rounding is the same either way, unless the result of a row depends on its p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
+from itertools import repeat
 from random import Random
 from statistics import median
 
@@ -45,8 +45,6 @@ _SIGNS = {"dx": -1, "dweight": 1, "dbias": -1}
 _NEGATED = dict.fromkeys(GRADIENTS, -1)  # where dy alone is
 _PAIRS = 7  # of samples; the fastest with new values is compared with the median of the others
 _MOST_JUDGED = 2  # results in the timing; of a target whose results vary, all would have to be
-# of the values of a row, in turn: their product is 1, but few values become what they were before
-_FACTORS = tuple(f for k in range(1, 33) for f in (1 - k / 64, 1 / (1 - k / 64)))
 _SURE = 28  # pairs that results are called reused after: other processes slow down seven by chance
 
 
@@ -216,17 +214,17 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
     if changed is None or not changed.numel():
         return None
     rows, random = _written(_rows(changed, case)), Random()
+    new, old = _factors(random), repeat(1.0)
 
-    def seconds(factors: Iterable[float]) -> float:
+    def seconds(factors: Iterator[float]) -> float:
         row = rows[random.randrange(rows.shape[0])]
-        scale = partial(next, map(row.mul_, cycle(factors)))
-        return subject.timed_result(subject.calls, scale)[1]
+        return subject.timed_result(subject.calls, partial(next, map(row.mul_, factors)))[1]
 
-    if seconds(_FACTORS) <= _REUSED * per_call_s:
+    if seconds(new) <= _REUSED * per_call_s:
         return None
     new_s, old_s = list[float](), list[float]()
     for pair in range(_SURE):
-        sides = (new_s, _FACTORS), (old_s, (1.0,))
+        sides = (new_s, new), (old_s, old)
         # in turn first: the first is slower, since other code ran before it
         for used_s, factors in reversed(sides) if pair % 2 else sides:
             used_s.append(seconds(factors))
@@ -237,6 +235,15 @@ def reuse(timed: Timed, per_call_s: float = 0.0) -> str | None:
         "returns results of earlier calls whose inputs had the same values: with new values a "
         f"call takes {fresh_s / max(again_s, 1e-9):.1f} times as long"
     )
+
+
+def _factors(random: Random) -> Iterator[float]:
+    """Yield factors that give a row values which it never had: its scale is drawn each time."""
+    last = 1.0
+    while True:
+        scale = random.uniform(0.5, 1.0)
+        yield scale / last
+        last = scale
 
 
 def _rows(tensor: Tensor, case: Case) -> Tensor:

@@ -125,6 +125,9 @@ def _inaccuracies(trials: Sequence[Judged], catches: Mapping[Case, str]) -> Iter
     if of_statistics and "dbias" not in {name for _, name in of_columns}:
         of_statistics += of_columns
         of_columns.clear()
+    # running sums explain a part of what the first element does, and not all
+    if shifted := by_kind[Inaccuracy.SHIFTED]:
+        shifted += by_kind.pop(Inaccuracy.RUNNING_SUMS)
     for kind, explained in by_kind.items():
         if explained:
             yield _inaccuracy(kind, explained, catches)
@@ -154,6 +157,9 @@ def _inaccuracy(
         off += f", and not finite in {count(len(infinite), 'case')}"
     if kind is Inaccuracy.RUNNING_SUMS:
         how, better = f"elements are added one after the other: {output} is", "pairwise sums keep"
+    elif kind is Inaccuracy.SHIFTED:
+        how = f"the first element of a row is subtracted from it: {output} is"
+        better = "elements relative to the mean keep"
     elif kind is Inaccuracy.COLUMN_SUMS:
         how, better = f"{names} {verb} summed in {narrow}:", f"sums in {wide} keep"
     else:

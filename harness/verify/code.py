@@ -33,11 +33,13 @@ _MOST_OBJECTS = 5_000  # that a target reaches; a larger package is read in part
 _MOST_ITEMS = 100  # of a list or a dictionary; longer ones are data
 _MOST_FILES = 20  # of other languages in one folder
 _LONGEST_TEXT = 60  # characters; a longer one is a sentence
-# a name of a narrow integer in the source: its limit, as signed or not
+# a name of a narrow number in the source: the limit of its integers, as signed or not, or up to
+# which it holds each one, and its largest number
 _OF_8_BITS = ("int8", "uint8", "c_int8", "c_uint8", "char")
 _OF_16_BITS = ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short")
 _NARROW = dict.fromkeys(_OF_8_BITS, (1 << 7, 1 << 8))
 _NARROW |= dict.fromkeys(_OF_16_BITS, (1 << 15, 1 << 16))
+_NARROW |= dict.fromkeys(("half", "float16"), (1 << 11, 65504))
 _FOREIGN = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 # attributes that hold the Python function behind a wrapper: of functools, torch.compile, Triton,
 # torch.library, Numba, and Implementation
@@ -57,6 +59,7 @@ _FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Pow: operator.pow,
 }
 _MOST_BITS = 64  # of a shift or a power
+_SHIFTED = re.compile(r"(?:<<|>>)\s*(\d{1,2})\b")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -80,7 +83,10 @@ class TargetCode:
 
     def add_source(self, source: str) -> None:
         """Add the constants of a source in C, C++, CUDA or TorchScript."""
-        for first, sign, second in _TOKEN.findall(_COMMENT.sub("", source)):
+        source = _COMMENT.sub("", source)
+        for bits in map(int, _SHIFTED.findall(source)):
+            self.add(1 << bits)
+        for first, sign, second in _TOKEN.findall(source):
             number, other = _number(first), _number(second or "1")
             if sign == "*":
                 number *= other
@@ -246,13 +252,21 @@ def _cells(function: FunctionType) -> Iterator[object]:
 
 
 def _folded(function: FunctionType) -> Iterator[int]:
-    """Yield what follows from named whole numbers alone, such as ``WARPS * 32``."""
+    """Yield what follows from named whole numbers alone, such as ``WARPS * 32``.
+
+    A number of bits by which another value is shifted stands for the size 1 << bits.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError, TypeError):
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and (own := _value(node, function.__globals__)) is not None:
+        if not isinstance(node, ast.BinOp):
+            continue
+        own = _value(node, function.__globals__)
+        if own is None and isinstance(node.op, ast.LShift | ast.RShift):
+            own = _value(ast.BinOp(ast.Constant(1), ast.LShift(), node.right), function.__globals__)
+        if own is not None:
             yield own
 
 

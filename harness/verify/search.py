@@ -20,7 +20,7 @@ from harness.cases.axes import AXES, array_axes, changed, is_possible
 from harness.cases.inputs import Inputs, UnrepresentableError, make_inputs
 from harness.records import Affine, Case, Direction
 from harness.records.finding import Finding, RemarkKind, limit, remark
-from harness.records.text import listed
+from harness.records.text import grouped, listed
 from harness.run import guarded, run_once, threads
 from harness.verify.cases import array_within, case_from
 from harness.verify.code import TargetCode
@@ -35,6 +35,7 @@ __all__ = ["Effort", "Search", "effort_of"]
 _ROUNDS = 4  # a decision behind another one is seen when that one is turned
 _MOST_DIRECTED = 100  # calls for one decision
 _CONSTANTS_SHARE = 0.7  # of the elements
+_OWN_SHARE = 1 / 3  # of these, for all changes alike: a large size leaves some to small ones
 _CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
 # axes that turn most conditions without a size
 _OFTEN = ("affine", "leading_axes", "normalized_axes", "call", "layout", "parameters")
@@ -51,7 +52,8 @@ _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake sh
 _LEADING = {"first_leading", "last_leading"}
 _SIZES = {"hidden", "rows", "elements"} | _LEADING
 _MOST_AXES = 5  # leading or normalized ones
-_LEAST_OF_TWO, _PART_OF_TWO = 32, 8  # constants to exceed at once, and their part of the elements
+# constants to exceed at once: the least, their part of the elements, and how many cases in it
+_LEAST_OF_TWO, _PART_OF_TWO, _OF_TWO = 32, 2, 8
 _VALUES_SHARE = 3  # kernels branch at sizes more often than at values
 _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
 _USUAL_EPS = {1e-12, 1e-6, 1e-5}  # no limit on values
@@ -143,20 +145,26 @@ class Search:
         yield from self._cases(dtype, device, [*self._of_constants()])
 
     def _beyond_two(self, dtype: str, device: str) -> Suggested:
-        """Yield cases whose rows and N both exceed a constant, with each choice of parameters."""
+        """Yield cases whose rows and N both exceed a constant, with each choice of parameters.
+
+        Each constant is met by the largest that leaves the case small.
+        """
         scope = scope_of(self.implementation)
+        if scope.normalized_shape is not None:
+            return
         call = "no_grad" if self.implementation.forward_only else "all_gradients"
         sizes = [own + 1 for own in self.code.integers if _LEAST_OF_TWO <= own < _LARGEST_NEAR]
         last = self.spent + self.effort.elements // _PART_OF_TWO
-        for rows, hidden in sorted(product(sizes, repeat=2), key=prod):
-            if scope.normalized_shape is not None or rows * hidden > self.effort.most_elements:
-                return
-            for affine in AXES["affine"].values:
-                own = {"rows": rows, "hidden": hidden, "affine": affine, "call": call}
-                row = {**_PLAIN[0], **own}
-                case = scope.fit(case_from(row, self.implementation.name, dtype, device))
-                if case is not None and self.spent < last and self._is_affordable(case):
-                    yield PlannedCase(case, _CATCHES), ("hidden", hidden)
+        most = (last - self.spent) // _OF_TWO
+        fitting = [(one, own) for one, own in product(sizes, repeat=2) if one * own <= most]
+        pairs = {(one, max(others)) for one, others in grouped(fitting).items()}
+        pairs |= {(hidden, rows) for rows, hidden in pairs}
+        for affine, (rows, hidden) in product(AXES["affine"].values, sorted(pairs, key=prod)):
+            own = {"rows": rows, "hidden": hidden, "affine": affine, "call": call}
+            row = {**_PLAIN[0], **own}
+            case = scope.fit(case_from(row, self.implementation.name, dtype, device))
+            if case is not None and self.spent < last and self._is_affordable(case):
+                yield PlannedCase(case, _CATCHES), ("hidden", hidden)
 
     def again(self, dtype: str, device: str) -> Suggested:
         """Yield cases in another dtype, for what turned a decision or may turn one now."""
@@ -176,6 +184,7 @@ class Search:
                         if own is not None and self._is_affordable(own):
                             yield PlannedCase(own, _CATCHES), change
             yield from self._in_rows(dtype, device, [*dict.fromkeys(changes)], number)
+            yield from self._on_paths(dtype)
             changes = []
             if not self.decisions.open:
                 return
@@ -186,6 +195,10 @@ class Search:
         scope = scope_of(self.implementation)
         array = _in_covering_order(array_within(scope, QUICKEST, forward_only=forward_only))
         plain = [{**row, "call": "no_grad"} for row in _PLAIN[:-1]] if forward_only else _PLAIN
+        elements = self.effort.elements * _CONSTANTS_SHARE
+        own = elements * _OWN_SHARE
+        left: dict[Change | None, float] = {None: elements - own}
+        left |= dict.fromkeys(changes, own / max(len(changes), 1))
         for at in range(-len(plain), self.effort.rows):
             for index, change in enumerate(changes):
                 if at * _VALUES_SHARE >= self.effort.rows and change[0] not in _SIZES:
@@ -195,8 +208,27 @@ class Search:
                 rows = rows if at >= 0 else [plain[at]]
                 cases = (self._case(row, change, dtype, device, at) for row in rows)
                 case = next((own for own in cases if own and own not in self.seen), None)
-                if case is not None and self._is_affordable(case, _CONSTANTS_SHARE):
+                if case is None:
+                    continue
+                cost = _cost(case)
+                payer = change if cost <= left[change] else None
+                if cost <= left[payer] and self._is_affordable(case, _CONSTANTS_SHARE):
+                    left[payer] -= cost
                     yield PlannedCase(case, _CATCHES), change
+
+    def _on_paths(self, dtype: str) -> Suggested:
+        """Yield a case of each outcome of a decision with sizes above each constant."""
+        outcomes = (own.smallest.values() for own in self.decisions.all.values())
+        cases = {case for own in outcomes for case in own if case.dtype == dtype}
+        sizes = [own + 1 for own in self.code.integers if _LEAST_OF_TWO <= own < _LARGEST_NEAR]
+        found = []
+        for case, axis, size in product(cases, ("rows", "hidden"), sizes):
+            own = changed(case, axis, size) if size > AXES[axis].get(case) else None
+            if own is not None and self._is_in_reach(own):
+                found.append((_cost(own), own.id, own, (axis, size)))
+        for *_, own, change in sorted(found):
+            if self._is_affordable(own):
+                yield PlannedCase(own, _CATCHES), change
 
     def _is_affordable(self, case: Case, share: float = 1.0) -> bool:
         """Whether a case is new and can be tried; it then counts as tried."""
@@ -204,12 +236,12 @@ class Search:
         if case in self.seen or is_large or not self._has_room(case, share):
             return False
         self.seen.add(case)
-        self.spent += case.rows * case.hidden + _OVERHEAD
+        self.spent += _cost(case)
         return True
 
     def _has_room(self, case: Case, share: float = 1.0) -> bool:
         """Whether its elements are left, of a share of all: constants leave some to decisions."""
-        return self.spent + case.rows * case.hidden + _OVERHEAD <= self.effort.elements * share
+        return self.spent + _cost(case) <= self.effort.elements * share
 
     def _turned(self, dtype: str) -> list[tuple[Case, Change]]:
         """Return cases that turn a decision, each with its last change, found by calls alone.
@@ -452,6 +484,11 @@ class Search:
         return case
 
 
+def _cost(case: Case) -> int:
+    """Return the elements that a case counts as."""
+    return case.rows * case.hidden + _OVERHEAD
+
+
 def _elements_in_memory(case: Case) -> int:
     """Return the elements from the first of x's storage to its last, gaps included."""
     family, _, number = case.layout.rpartition("_")
@@ -477,7 +514,8 @@ def _values(row: Row, axis: str, value: Any, at: int) -> Row:
     """
     if axis == "elements":
         hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
-        return {"hidden": hidden, "rows": -(-value // hidden), "leading_axes": 1}
+        rows, leading_axes = -(-value // hidden), 1 + at % 2
+        return {"hidden": hidden, "rows": rows + rows % leading_axes, "leading_axes": leading_axes}
     if axis == "hidden":
         return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
     if axis in _SIZES:
@@ -491,11 +529,10 @@ def _values(row: Row, axis: str, value: Any, at: int) -> Row:
 
 def _of_integer(own: int) -> Iterator[Change]:
     """Yield sizes on both sides of a constant, and far above it."""
-    for size in (own + 1, own, own - 1, 2 * own + 1):
-        yield "hidden", size
-        yield "rows", size
-    for size, axis in product((own + 1, 2 * own + 1), sorted(_LEADING)):
+    for size, axis in product((own + 1, own, own - 1), ("hidden", "rows")):
         yield axis, size
+    for axis in sorted(_LEADING):
+        yield axis, own + 1
     yield "hidden", own + _USUAL_SIZE  # of the same remainder as a size that other cases have
     yield "elements", own + 1
     yield "layout", f"offset_{own + 1}"
@@ -503,6 +540,8 @@ def _of_integer(own: int) -> Iterator[Change]:
     if own > _USUAL_VALUES[1]:  # it may be a limit on values
         for axis in ("grad_output", "distribution", "parameters"):
             yield axis, f"largest_{2 * own}"
+    for axis in ("hidden", "rows", *sorted(_LEADING)):
+        yield axis, 2 * own + 1
 
 
 def _of_float(number: float) -> Iterator[Any]:

@@ -74,6 +74,16 @@ class RingInEvaluation(Norm):
         return ring[-1]
 
 
+class OneBufferInEvaluation(Norm):
+    """Writes every y of evaluation mode to the same buffer, which gets the shape of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        if self.training or torch.is_grad_enabled():
+            return y
+        return vars(self).setdefault("buffer", torch.empty(0)).resize_(x.shape).copy_(y)
+
+
 class StrideOfEvaluation(Norm):
     """Reads x as if it were contiguous, in evaluation mode with gradients on."""
 

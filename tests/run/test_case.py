@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -388,6 +389,21 @@ def test_calls_that_take_longer_with_new_values_reuse_results(
     assert (said or "").endswith("a call takes 1.3 times as long") is is_reuse
     assert (said is None) is not is_reuse
     assert len(device.sampled) == calls
+
+
+def test_reuse_of_results_by_one_element_is_found_in_a_single_row() -> None:
+    inputs, known = make_inputs(replace(CASE, shape=(1, 32))), set[float]()
+    inputs.x.fill_(1)
+
+    def timed_result(calls: int, change: Callable[[], object]) -> tuple[None, float]:
+        before = len(known)
+        for _ in range(calls):
+            change()
+            known.add(float(inputs.x[0, 0]))
+        return None, NEW if len(known) > before else 1e-6
+
+    subject: Any = SimpleNamespace(calls=2, timed_result=timed_result)
+    assert reuse(Timed(CASE, layer_norm, subject, inputs, inputs)) is not None
 
 
 # --- one call, whose contract is kept ------------------------------------------------------------

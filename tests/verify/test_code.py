@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import layer_norm
 
 LIMIT = 1 << 20
+BITS = 18
 LANES, SLOTS = 8, [None] * 501
 
 class Slotted:
@@ -64,6 +65,7 @@ def target(tmp_path: Path, request: pytest.FixtureRequest) -> str:
         (["if large(x): pass", "return y"], {1 << 20}),
         (["KERNEL", "return y"], {3000}),
         (["SLOTTED.limit < n", "return y"], {7000}),
+        (["n >> BITS", "n << 11 | 5", "return y"], {1 << 18, 1 << 11}),
         (["LANES * 1000 // n", "len(SLOTS)", "return y"], {8000, 501}),
         (["return functools.partial(right, eps=7)(x, normalized_shape)"], {7}),
         # behind a decorator of another package
@@ -81,6 +83,7 @@ def test_constants_are_read(target: str, integers: set[int]) -> None:
     ("source", "integers", "floats"),
     [
         ("x < 1e-4f && n <= 1 << 14 && n > 0x1000 /* 99 */", {16384, 4096}, {1e-4}),
+        ("if (n >> 12) return;", {12, 4096}, set()),
         ("float4 v; half2 w; a1b = 5u;", {5}, set()),
     ],
 )

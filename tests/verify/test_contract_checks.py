@@ -475,6 +475,13 @@ def test_two_results_agree_within_their_bounds_or_their_errors(
     assert call.differing(other, one) == expected
 
 
+def test_a_result_that_a_later_call_has_resized_is_another() -> None:
+    call = Call.of(native, DOUBLE, Direction.FORWARD)
+    right, resized = call.outputs(), call.outputs()
+    resized.y.resize_(2, *DOUBLE.shape)
+    assert call.differing(right, resized) == ["y"]
+
+
 # --- a GPU, on a machine without one -------------------------------------------------------------
 
 

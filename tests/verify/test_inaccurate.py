@@ -1,7 +1,8 @@
 """What is right, inaccurate or wrong, and how accurate: the lines between, shown by functions.
 
-Running sums, sums over the rows in half precision, and statistics in a narrower dtype are
-inaccurate; what is only rounded again is right; a mistake beside any of them is wrong.
+Running sums, rows relative to their first element, sums over the rows in half precision, and
+statistics in a narrower dtype are inaccurate; what is only rounded again is right; a mistake beside
+any of them is wrong.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from implementations import (
 
 CASE = {"shape": (3, 1000), "distribution": "constant"}
 NORMAL = {"shape": (3, 1000)}
+FIRST = {"shape": (130, 1032), "distribution": "outlier_first"}
 OFFSET = {"shape": (64, 768), "distribution": "offset_1e3"}
 DOUBLE = {"dtype": "float64", "param_dtype": "float64"}
 HALF = {
@@ -65,6 +67,16 @@ def then(change: Callable[[Tensor], Tensor]) -> Implementation:
     return target(lambda *arguments: change(running_sums.two_passes(*arguments)))
 
 
+def shifted(change: Callable[[Tensor], Tensor] = lambda y: y) -> Implementation:
+    """A right LayerNorm of rows relative to their first element, whose result is changed."""
+
+    def function(x: Tensor, *others: Any) -> Tensor:
+        first = x.select(-1, 0).unsqueeze(-1)
+        return change(native(x - first, *others))
+
+    return target(function)
+
+
 @pytest.mark.parametrize(
     ("function", "case", "status", "kind"),
     [
@@ -73,6 +85,10 @@ def then(change: Callable[[Tensor], Tensor]) -> Implementation:
         (mutant("float64_in_float32"), NORMAL | DOUBLE, Status.INACCURATE, "statistics"),
         (mutant("float64_in_float32"), LARGE_BIAS | DOUBLE, Status.INACCURATE, "statistics"),
         (mutant("dx_saturated"), OVERFLOW, Status.WRONG, None),
+        (shifted(), FIRST, Status.INACCURATE, "shifted"),
+        (shifted(), FIRST | DOUBLE, Status.INACCURATE, "shifted"),
+        (shifted(), NORMAL, Status.OK, None),
+        (shifted(lambda y: y * (1 + 1e-4)), FIRST, Status.WRONG, None),
         (RUNNING_SUMS, CASE, Status.OK, None),  # it is declared
         (mutant("normalised_in_bfloat16"), HALF, Status.OK, "rounded_again"),
         (mutant("unbiased_variance"), HALF, Status.WRONG, None),

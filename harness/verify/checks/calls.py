@@ -216,7 +216,13 @@ class Call:
         """
         if has_bits_of(one, other):
             return []
-        in_both = dict(named_outputs(one)).keys() & dict(named_outputs(other)).keys()
+        of_one, of_other = (
+            {name: output.shape for name, output in named_outputs(outputs)}
+            for outputs in (one, other)
+        )
+        in_both = of_one.keys() & of_other.keys()
+        if resized := sorted(name for name in in_both if of_one[name] != of_other[name]):
+            return resized  # in a later call
         missing: Any = dict.fromkeys({*OUTPUTS} - in_both)  # by one of the two
         bound, reference = error_bound_of(self.target, self.case), Reference(self.inputs, self.case)
         first, again = (

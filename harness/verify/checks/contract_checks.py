@@ -72,8 +72,9 @@ LONG = _setting(3, 2048)
 """N a power of two over 1,024, the most threads of a block."""
 LONG_TAIL = _setting(2, 3, 4099)
 """N odd and over 4,096, the longest row that many kernels keep in registers."""
-LONG_ROWS = _setting(8, 5000)
-"""A call that takes many times the interval in which Python switches threads."""
+LONG_ROWS = {**_setting(8, 5000), "distribution": "offset_1e3"}
+"""A call that takes many times the interval in which Python switches threads, on values that show
+another algorithm, which a setting of one thread alone may choose."""
 CONCURRENT = (_setting(128, 256, layout="padded_rows"), _setting(1030, 32), LONG_ROWS)
 """Calls that take many of the intervals in which Python switches threads; with more rows, and with
 longer ones, than a workspace may serve."""
