@@ -17,7 +17,8 @@ from pathlib import Path
 import click
 import torch
 
-from bug_reports.reports import REPORTS, Report, right
+from bug_reports.rebuilt import right
+from bug_reports.reports import REPORTS, Report
 from harness.records.text import count
 from harness.report import headline
 from harness.verify import Outcome, Verdict, verify

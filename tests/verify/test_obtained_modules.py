@@ -33,7 +33,7 @@ CALLS = {
     "BiasTwiceInTraining": "gives a wrong y in training mode",
     "InPlaceInEvaluation": "changes x in evaluation mode under torch.no_grad()",
     "RingInEvaluation": "overwrites a y that it has returned, in a later call in evaluation mode",
-    "OneBufferInEvaluation": "gives another result while a second Python thread calls the same",
+    "OneBufferInEvaluation": "while a second Python thread calls the same module",
     "StrideOfEvaluation": "gives a wrong y in evaluation mode, for an x of 66x40",
     "OnePassInEvaluation": "gives a wrong y in evaluation mode where rows are far from 0",
     "EvaluatesToNothing": "after module.train(): what it returns is NoneType, not the same",

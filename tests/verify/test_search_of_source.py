@@ -71,6 +71,10 @@ FOUND = {
     ),
     "a power of two": "y = wrong if n & (n - 1) == 0 and n > 4096 else y",
     "bits of a size": "y = wrong if n.bit_length() > 13 and n & 63 else y",
+    "a number of bits, without weight": "y = (y, wrong)[weight is None and n >> 13 > 0]",
+    "both sizes, beside other constants": (
+        "y = (y, wrong)[(rows >= 40) * (n > 2048) * (32, 64, 96, 128, 256, 1024)[0] // 32]"
+    ),
     "two sizes": "y = wrong if rows == n and n > 200 else y",
     "an offset in memory": "y = wrong if x.storage_offset() > 99 else y",
     "an offset of the weight": (
