@@ -92,9 +92,9 @@ def page_lines(findings: Sequence[Finding]) -> list[str]:
         f"{len(findings)} mistakes in other projects, as bug reports: "
         f"{', '.join(f'{number} {status}' for status, number in counts.items())} on "
         f"{max(finding['date'] for finding in findings)}. Each reproduction exits with 0 if the "
-        "mistake is there and with 1 if it is not; `tox run -e findings` runs them again. Mistakes "
-        "in kernels for a GPU are in "
-        "[Layers of published packages](real-modules.md#findings).",
+        "mistake is there and with 1 if it is not; `tox run -e findings` runs them again. "
+        "[Layers of published packages](real-modules.md#findings) has further mistakes, also in "
+        "kernels for a GPU.",
     ]
     for finding in findings:
         lines += [

@@ -131,7 +131,8 @@ def _newer(rows: Sequence[Row]) -> list[str]:
 
 
 def _table_row(head: str, cells: Sequence[str]) -> str:
-    return f"| {head} | {' | '.join(cells)} |"
+    escaped = head.replace("|", "\\|")  # a condition such as |x| > 1
+    return f"| {escaped} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -60,11 +60,17 @@ def tables(findings: Sequence[Finding], timed: Results) -> str:
 
 def _caption(findings: Sequence[Finding], timed: Results) -> str:
     """Return what a cell holds, and whether inaccurate cases were told apart from wrong ones."""
-    text = "A cell: cases within the error bound, or **✗** and the cases and outputs that are wrong"
+    right = "✓ n: n cases are within the error bound."
     if any(finding.inaccurate is None for finding in findings):
         commit = (timed.runs[0].git_commit or "")[:10]
-        return f"{text} or inaccurate: the rules of commit {commit} did not tell these apart."
-    return f"{text}, or **inaccurate** and the cases."
+        return (
+            f"{right} **✗** n of m: n of m cases are beyond it, in the outputs named. The rules of "
+            f"commit {commit} did not tell wrong cases from inaccurate ones."
+        )
+    return (
+        f"{right} **✗** n of m: n of m cases are wrong, in the outputs named. **inaccurate** n of "
+        "m: n of m cases are inaccurate, and none is wrong."
+    )
 
 
 def _where(timed: Results) -> str:
@@ -79,7 +85,8 @@ def _where(timed: Results) -> str:
 
 def _verification(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield a row per peer: the verdict per dtype, and the condition limit in float32."""
-    yield f"| | version | {' | '.join(DTYPES)} | two digits in float32 up to condition |"
+    last = "largest condition number at which y in float32 keeps two digits"
+    yield f"| | version | {' | '.join(DTYPES)} | {last} |"
     yield "|---|---|" + "---|" * (len(DTYPES) + 1)
     by_peer: dict[str, dict[str, Finding]] = {}
     for finding in findings:
@@ -96,7 +103,7 @@ def _condition_cell(finding: Finding) -> str:
     if not finding.cases:
         return "–"
     if finding.condition_limit is None:
-        return "any tried"
+        return "all tried"
     return f"{float(f'{finding.condition_limit:.2g}'):,.0f}"
 
 

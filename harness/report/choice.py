@@ -22,6 +22,7 @@ from harness.records.text import (
     grouped,
     in_words,
     interval_text,
+    listed,
     percent_text,
     seconds_text,
     shape_text,
@@ -183,17 +184,24 @@ def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) 
 
 
 def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return the largest error of y of a candidate beside native's as timed, and its memory."""
+    """Return the largest errors of a candidate beside native's as timed, and its memory."""
     pairs = [(one, native) for choice, one in served if (native := choice.candidate(NATIVE))]
-    records = ([record for pair in pairs for record in pair[at].timed] for at in (0, 1))
-    own, of_native = (
-        [error for one in of_one if (error := _METRICS["y_ulp"].numbers(one)[0]) is not None]
-        for of_one in records
-    )
-    parts = []
-    if own and of_native:
-        beside = f"{REFERENCE_NAME}: {ulp_text(max(of_native))}"
-        parts.append(f"has errors up to {ulp_text(max(own))} in y on the timed inputs ({beside})")
+    timed = [[record for pair in pairs for record in pair[at].timed] for at in (0, 1)]
+    errors = []
+    for what, is_y in (("y", True), ("gradients", False)):
+        own, of_native = (
+            [
+                row.worst_ulp
+                for record in records
+                for row in (record.errors.outputs if record.errors else ())
+                if (row.output == "y") is is_y
+            ]
+            for records in timed
+        )
+        if own and of_native:
+            beside = f"{REFERENCE_NAME}: {ulp_text(max(of_native))}"
+            errors.append(f"{ulp_text(max(own))} in {what} ({beside})")
+    parts = [f"has errors up to {listed(errors)} on the timed inputs"] if errors else []
     ratios = [
         one.peak_bytes / native.peak_bytes
         for one, native in pairs
@@ -233,10 +241,10 @@ def _scope(own: Sequence[Choice], every: Sequence[Choice], *, is_named: bool = T
     cases = [choice.scenario.case for choice in own]
     kinds = dict.fromkeys(f"{case.dtype} {case.device} {case.direction}" for case in cases)
     whole = "" if len(own) == len(every) else f" of {len(every):,}"
-    listed = [", ".join(kinds)] if len(kinds) <= _MOST_NAMED else []
+    parts = [", ".join(kinds)] if len(kinds) <= _MOST_NAMED else []
     if is_named:
-        listed.append(first_of((shape_text(case.shape) for case in cases), _MOST_NAMED))
-    return f"{len(own):,}{whole} scenarios" + (f" ({'; '.join(listed)})" if listed else "")
+        parts.append(first_of((shape_text(case.shape) for case in cases), _MOST_NAMED))
+    return f"{len(own):,}{whole} scenarios" + (f" ({'; '.join(parts)})" if parts else "")
 
 
 def run_text(best: Candidate | None) -> str:

@@ -230,7 +230,7 @@ def _usage(data: PageData) -> str:
     choice = first_choice(next(answer for answer in data.answers if answer.is_default))
     if choice is None or choice == NATIVE or choice[1] is not Mode.EAGER:
         return ""
-    return f"import layernorm_bench; layernorm_bench.replace_layer_norms(model, {choice[0]!r})"
+    return f"import layernorm_bench\nlayernorm_bench.replace_layer_norms(model, {choice[0]!r})"
 
 
 def _cards(data: PageData) -> Iterator[dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.records import Estimate, Mode
+from harness.records import Estimate, Mode, Status
 from harness.records.text import (
     bytes_text,
     count,
@@ -181,24 +181,25 @@ def latency_against_size(data: PageData) -> Iterator[Block]:
     if not figures:
         yield Text("No latency was measured.")
         return
-    shares = timed[timed["copy_ratio"] > 0].groupby("label", observed=True)["copy_ratio"]
-    ends = shares.agg([geomean, "min", "max"]).sort_values("geomean", ascending=False)
-    names = first_of(
-        f"{label} {percent_text(mean)} ({percent_text(least)} to {percent_text(most)})"
-        for label, mean, least, most in ends.reset_index().to_numpy()
-    )
-    text = f"Share of the speed of a copy, on average: {names}. " if names else ""
-    yield Text(f"{text}{_certainty(timed['latency_s'], timed['latency_high_s'])}")
+    right = timed[timed["status"] == Status.OK]
+    keys = ["device", "dtype", "direction", "distribution", "setting", "shape"]
+    at = right.groupby(keys, observed=True)["latency_s"].idxmin()
+    fastest = right.loc[at, "label"].astype(str).value_counts()
+    names = first_of(f"{label} in {number:,}" for label, number in fastest.items())
+    sets = count(len(at), "combination")
+    text = f"Of {sets} of shape, dtype and direction, the fastest right one is {names}. "
+    yield Text(f"{text}{_certainty('time', timed['latency_s'], timed['latency_high_s'])}")
     yield from figures
 
 
-def _certainty(values: pd.Series, highs: pd.Series) -> str:
-    """Return how wide the intervals of the timed cases are."""
+def _certainty(what: str, values: pd.Series, highs: pd.Series) -> str:
+    """Return how wide the intervals of this quantity of the timed cases are."""
     width = highs / values - 1
     half, most = (percent_text(share) for share in width.quantile([0.5, 0.9]))
     return (
-        f"Of {count(len(width), 'timed case')} {(width >= 0.01).sum():,} have an interval wider "
-        f"than ±1 %; half of the intervals are within ±{half}, nine tenths within ±{most}."
+        f"Of {count(len(width), 'timed case')} {(width >= 0.01).sum():,} have an interval of the "
+        f"{what} wider than ±1 %; half of the intervals are within ±{half}, nine tenths within "
+        f"±{most}."
     )
 
 
@@ -254,10 +255,11 @@ def _latency_caption(data: PageData, group: pd.DataFrame, others: int) -> str:
     left_out = f" {count(others, 'case')} with other inputs are in the table." if others else ""
     return (
         f"Median over epochs of the epoch's 10 % quantile: {in_words('; or '.join(ways))}. The "
-        "dotted line is a copy of the same bytes, the ceiling: no LayerNorm can be below it. The "
-        "share of the copy's speed that is reached at the largest size is written beside each "
-        "name. The band, where it is wider than its line, is the 95 % interval; another process "
-        f"may be outside it.{thin} Of two shapes of equal size the slower is shown.{left_out}"
+        "dotted line is a copy of the same bytes. Each implementation is timed in turn with a copy "
+        "of its own, and the line is their median, so a point may lie below it. The share of its "
+        "copy's speed that is reached at the largest size is written beside each name. The band, "
+        f"where it is wider than its line, is the 95 % interval.{thin} Of two shapes of equal size "
+        f"the slower is shown.{left_out}"
     )
 
 
@@ -304,7 +306,7 @@ def speed_relative_to_native(data: PageData) -> Iterator[Block]:
         )
 
     title = f"Speed relative to {REFERENCE_NAME}"
-    text = _certainty(timed["ratio"], timed["ratio_high"])
+    text = _certainty("speed", timed["ratio"], timed["ratio_high"])
     others = timed.assign(speed=1 / timed["ratio"])[timed["label"] != REFERENCE_NAME]
     if len(others):
         fastest = others.groupby("label", observed=True)["speed"].agg(geomean).idxmax()
@@ -314,7 +316,7 @@ def speed_relative_to_native(data: PageData) -> Iterator[Block]:
         )
         ahead = f"{fastest}, the fastest on average, is faster than {REFERENCE_NAME} in "
         yield Text(f"{ahead}{listed(counts)}. {text}")
-        more = ("Faster in#", _faster_cases)
+        more = ("Faster than native in#", _faster_cases)
         yield _summary(others, "speed", "speed-summary", f"{title}: all shapes", more)
     else:
         yield Text(text)
@@ -375,7 +377,7 @@ def memory(data: PageData) -> Iterator[Block]:
     names = first_of((f"{label} {speed_text(mean)}" for label, mean in means.items()), 4)
     yield Text(f"Relative to the size of its results a call takes, on average: {names}.")
     title = "Peak memory of a call over the size of its results: all shapes"
-    more = ("Saved per row, most#", _most_saved)
+    more = ("Most kept for a backward, per row#", _most_saved)
     yield _summary(counted, "peak_ratio", "memory-summary", title, more)
     yield from (replace(table, is_folded=True) for table in tables)
 
