@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from operator import itemgetter
+from math import prod
 from typing import Any
 
 from harness.cases.axes import (
@@ -53,6 +53,7 @@ _COMBINATION = "a combination of conditions"
 # by strength: array rows per combination. With one row per pair, other values of the row may hide a
 # mistake
 _TIMES = {2: 2}
+_SMALL = 4_000  # elements: a moment, even in an interpreter of kernels
 _ROWS_PER_TURN = 8  # the array finds most, so it has most cases in each turn
 
 
@@ -74,7 +75,7 @@ def planned_cases(
         device: device kind.
         without: cases to leave out.
         in_turns: a part of the array comes first with the first case of each group, then the next
-            part; for a time budget that may not be enough for all.
+            part, all of small cases first; for a time budget that may not be enough for all.
     """
     scope = scope_of(implementation)
     seen: set[Case] = set(without)
@@ -86,7 +87,7 @@ def planned_cases(
             seen.update(new)
             turns += [(at // per_turn, PlannedCase(case, catches)) for at, case in enumerate(new)]
     if in_turns:
-        turns.sort(key=itemgetter(0))
+        turns.sort(key=lambda turn: (_size_class(turn[1].case), turn[0]))
     return [planned for _, planned in turns]
 
 
@@ -110,6 +111,11 @@ def _parts(
 def given_in(case: Case) -> set[str]:
     """Return the arguments that are given: x, and which of weight and bias."""
     return {"x", *(name for name in ("weight", "bias") if case.affine in {name, Affine.BOTH})}
+
+
+def _size_class(case: Case) -> int:
+    """Return the bits of the number of elements, the same for all small cases."""
+    return max(prod(case.shape), _SMALL).bit_length()
 
 
 def _has_output(case: Case) -> bool:

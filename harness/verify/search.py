@@ -49,8 +49,9 @@ _CATCHES = "a constant in the target's source"
 _CATCHES_SIZES = "a size that only arithmetic tells from others"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
+_MOST_LIKELY = ("hidden", "rows", "elements")  # to exceed a constant
 _LEADING = {"first_leading", "last_leading"}
-_SIZES = {"hidden", "rows", "elements"} | _LEADING
+_SIZES = {*_MOST_LIKELY} | _LEADING
 _MOST_AXES = 5  # leading or normalized ones
 # constants to exceed at once: the least, their part of the elements, and how many cases in it
 _LEAST_OF_TWO, _PART_OF_TWO, _OF_TWO = 32, 2, 8
@@ -59,6 +60,7 @@ _ROWS_EACH = 5  # to try for one case; a size is not possible in every row
 _USUAL_EPS = {1e-12, 1e-6, 1e-5}  # no limit on values
 _USUAL_VALUES = (0.01, 100.0)  # values that other cases have, too
 _NARROW, _WIDE = 3, 17  # N where rows are many; some kernels take another path below 16
+_BEYOND = 4  # rows after the last that a limit on elements allows; data may hide a mistake in one
 _USUAL_ELEMENTS = 30_000  # of x, unless one of its sizes is larger
 _MOST_NAMED = 3  # in one sentence
 _MOST_ROWS = 200  # to choose from
@@ -153,7 +155,7 @@ class Search:
         if scope.normalized_shape is not None:
             return
         call = "no_grad" if self.implementation.forward_only else "all_gradients"
-        sizes = [own + 1 for own in self.code.integers if _LEAST_OF_TWO <= own < _LARGEST_NEAR]
+        sizes = self.sizes_beyond
         last = self.spent + self.effort.elements // _PART_OF_TWO
         most = (last - self.spent) // _OF_TWO
         fitting = [(one, own) for one, own in product(sizes, repeat=2) if one * own <= most]
@@ -196,15 +198,15 @@ class Search:
         array = _in_covering_order(array_within(scope, QUICKEST, forward_only=forward_only))
         plain = [{**row, "call": "no_grad"} for row in _PLAIN[:-1]] if forward_only else _PLAIN
         elements = self.effort.elements * _CONSTANTS_SHARE
-        own = elements * _OWN_SHARE
-        left: dict[Change | None, float] = {None: elements - own}
-        left |= dict.fromkeys(changes, own / max(len(changes), 1))
+        reserved = elements * _OWN_SHARE
+        left: dict[Change | None, float] = {None: elements - reserved}
+        left |= dict.fromkeys(changes, reserved / max(len(changes), 1))
         for at in range(-len(plain), self.effort.rows):
             for index, change in enumerate(changes):
                 if at * _VALUES_SHARE >= self.effort.rows and change[0] not in _SIZES:
                     continue
                 start = (index + number) * self.effort.rows + at * _ROWS_EACH
-                rows = [array[(start + own) % len(array)] for own in range(_ROWS_EACH)]
+                rows = [array[(start + step) % len(array)] for step in range(_ROWS_EACH)]
                 rows = rows if at >= 0 else [plain[at]]
                 cases = (self._case(row, change, dtype, device, at) for row in rows)
                 case = next((own for own in cases if own and own not in self.seen), None)
@@ -220,9 +222,8 @@ class Search:
         """Yield a case of each outcome of a decision with sizes above each constant."""
         outcomes = (own.smallest.values() for own in self.decisions.all.values())
         cases = {case for own in outcomes for case in own if case.dtype == dtype}
-        sizes = [own + 1 for own in self.code.integers if _LEAST_OF_TWO <= own < _LARGEST_NEAR]
         found = []
-        for case, axis, size in product(cases, ("rows", "hidden"), sizes):
+        for case, axis, size in product(cases, ("rows", "hidden"), self.sizes_beyond):
             own = changed(case, axis, size) if size > AXES[axis].get(case) else None
             if own is not None and self._is_in_reach(own):
                 found.append((_cost(own), own.id, own, (axis, size)))
@@ -427,6 +428,11 @@ class Search:
         found = sorted(own for own in self.code.integers if _LEAST <= own <= _LARGEST_NEAR)
         return [own + step for own in found[:_MOST_NEAR] for step in (0, 1)]
 
+    @property
+    def sizes_beyond(self) -> list[int]:
+        """The sizes that exceed a constant in the source, of those that may exceed two at once."""
+        return [own + 1 for own in self.code.integers if _LEAST_OF_TWO <= own < _LARGEST_NEAR]
+
     def findings(self) -> Iterator[Finding]:
         """Yield what of the target's code was not tried."""
         named = [*dict.fromkeys(own.named for own in self.decisions.open)]
@@ -447,8 +453,9 @@ class Search:
 
     def _of_constants(self) -> Iterator[Change]:
         """Yield what the constants suggest, the most likely first."""
-        integers = sorted(own for own in self.code.integers if own >= _LEAST)
-        for own in integers[:_MOST_CONSTANTS]:
+        integers = sorted(own for own in self.code.integers if own >= _LEAST)[:_MOST_CONSTANTS]
+        yield from product(_MOST_LIKELY, (own + 1 for own in integers))
+        for own in integers:
             yield from _of_integer(own)
         for number in sorted(self.code.floats)[:_MOST_CONSTANTS]:
             yield from _of_float(number)
@@ -514,7 +521,7 @@ def _values(row: Row, axis: str, value: Any, at: int) -> Row:
     """
     if axis == "elements":
         hidden = max(own for own in (64, 1024, row["hidden"]) if own <= max(value, 64))
-        rows, leading_axes = -(-value // hidden), 1 + at % 2
+        rows, leading_axes = -(-value // hidden) + _BEYOND, 1 + at % 2
         return {"hidden": hidden, "rows": rows + rows % leading_axes, "leading_axes": leading_axes}
     if axis == "hidden":
         return {axis: value, "rows": min(row["rows"], max(_USUAL_ELEMENTS // max(value, 1), 2))}
@@ -528,13 +535,12 @@ def _values(row: Row, axis: str, value: Any, at: int) -> Row:
 
 
 def _of_integer(own: int) -> Iterator[Change]:
-    """Yield sizes on both sides of a constant, and far above it."""
-    for size, axis in product((own + 1, own, own - 1), ("hidden", "rows")):
+    """Yield sizes near a constant and far above it, and what else it may be compared with."""
+    for size, axis in product((own, own - 1), ("hidden", "rows")):
         yield axis, size
     for axis in sorted(_LEADING):
         yield axis, own + 1
     yield "hidden", own + _USUAL_SIZE  # of the same remainder as a size that other cases have
-    yield "elements", own + 1
     yield "layout", f"offset_{own + 1}"
     yield "layout", f"pitch_{own + 1}"
     if own > _USUAL_VALUES[1]:  # it may be a limit on values

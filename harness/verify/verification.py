@@ -334,7 +334,8 @@ class Verification:
             self.cases.add(judged, planned.catches)
         # without an error bound, what a decision leads to does not show
         is_bounded = judged.status in NOT_WRONG - {Status.OUT_OF_GUARANTEE}
-        if not is_bounded or self.search.decisions.are_settled:
+        is_settled = self.search.decisions.are_settled or self.budget.is_too_slow(case)
+        if not is_bounded or is_settled:
             return False
         return self.search.observe(case, exact_of(case)[0])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import pytest
@@ -36,6 +37,14 @@ def test_a_case_is_planned_once_with_what_it_catches(in_turns: bool) -> None:
     assert {*times} == {own.case for own in QUICK}
     assert {own.case.dtype for own in planned} == {"float32", "bfloat16"}
     assert all(own.catches for own in planned)
+
+
+def test_small_cases_come_first_where_time_may_not_be_enough() -> None:
+    planned = planned_cases(native, 2, ("float32",), "cpu", in_turns=True)
+    is_large = [prod(own.case.shape) > 4_095 for own in planned]
+    assert is_large == sorted(is_large)
+    small = planned[: is_large.index(True)]
+    assert len({own.catches for own in small}) > 20
 
 
 def test_cases_to_leave_out_are_not_planned() -> None:

@@ -75,6 +75,9 @@ FOUND = {
     "both sizes, beside other constants": (
         "y = (y, wrong)[(rows >= 40) * (n > 2048) * (32, 64, 96, 128, 256, 1024)[0] // 32]"
     ),
+    "many elements, beside another large constant": (
+        "y = y + (rows * n // (1 << 20)) * sum(n // size for size in (2, 100, 65_536))"
+    ),
     "two sizes": "y = wrong if rows == n and n > 200 else y",
     "an offset in memory": "y = wrong if x.storage_offset() > 99 else y",
     "an offset of the weight": (
