@@ -75,6 +75,14 @@ def test_what_is_wrong_in_later_rows_is_found(
     assert [own.text for own in found] == texts
 
 
+def test_sums_in_order_are_right_in_a_long_row_of_float64() -> None:
+    def in_order(x: Tensor, *others: Any) -> Tensor:
+        return layer_norm(x, *others) * (1 + x.shape[-1] * 2.0**-53)  # rounded once per element
+
+    subject = target(in_order, forward_only=True)
+    assert not [*huge.large_findings(subject, case_in("float64"), PLENTY)]
+
+
 def test_a_size_that_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huge, "_memory_limit", lambda *_: nullcontext())  # too low a limit to run
     for_a_forward = 2 * 19 * 64 * 2 * 5 // 4

@@ -33,6 +33,7 @@ _PATTERN = 4099  # rows or columns that repeat; a prime, so that what is read el
 _STEP = 4  # between sizes whose times predict that of a case
 _MOST_S = 60.0  # for a case
 _PERIODS = 4095  # of columns in a row: more than 2^24 of them, an odd number that is rounded down
+_ROUNDING = 1e-8  # in float64: 2^24 units in the last place, five times
 _SHARE = 0.8  # of the memory there is; the rest is left to other processes
 _TENSORS_OF_OPERATIONS = 16  # of the size of x, in a backward of PyTorch's operations
 _TENSORS = {Direction.FORWARD: 2, Direction.BACKWARD: 4}  # x and y; dy and dx
@@ -148,11 +149,20 @@ def _wrong_in_long_rows(implementation: Implementation, case: Case) -> list[str]
     few = Call.of(implementation, replace(case, shape=(1, _PATTERN)), case.direction)
     repeated = [own.repeat(*[1] * (own.dim() - 1), _PERIODS) for own in few.inputs.tensors]
     expected, found = few.outputs(), replace(few.at(repeated), case=case).outputs()
+    parts = [_columns_of(found, first) for first in (0, case.hidden - _PATTERN)]
     return [
         output
-        for first in (0, case.hidden - _PATTERN)
-        for output in few.differing(expected, _columns_of(found, first))
+        for part in parts
+        for output in few.differing(expected, part)
+        if not _is_rounding(getattr(expected, output), getattr(part, output))
     ]
+
+
+def _is_rounding(expected: Tensor | None, found: Tensor | None) -> bool:
+    """Whether results differ by no more than sums in order may, in float64, over so long a row."""
+    if expected is None or found is None:
+        return False
+    return bool((found - expected).abs().max() <= _ROUNDING * expected.abs().max())
 
 
 def _columns_of(outputs: Outputs, first: int) -> Outputs:
