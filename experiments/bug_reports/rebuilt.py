@@ -152,58 +152,13 @@ def dx_of(rows: Rows, g: Tensor) -> Tensor:
     return rows.rstd * (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True))
 
 
-def fused(
-    gradients: Callable[[Rows], Gradients],
-    x: Tensor,
-    normalized_shape: Shape,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Return y of the kernel with this backward."""
-    y: Tensor = Fused.apply(x, weight, bias, eps, len(normalized_shape), gradients)
-    return y
+def changes(change: Callable[..., Tensor], of: Callable[..., Any] | None = None) -> Any:
+    """Make a LayerNorm of what it does with its arguments.
 
-
-def with_backward(gradients: Callable[[Rows], Gradients]) -> Any:
-    """Make a LayerNorm of its backward; the docstring is the backward's."""
-
-    def layer_norm(
-        x: Tensor,
-        normalized_shape: Shape,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        return fused(gradients, x, normalized_shape, weight, bias, eps)
-
-    layer_norm.__doc__, layer_norm.__name__ = gradients.__doc__, gradients.__name__
-    return layer_norm
-
-
-def normalises(
-    statistics: Callable[[Tensor, Shape, float], tuple[Tensor, Tensor]],
-) -> Any:
-    """Make a LayerNorm of what gives its mean and its 1 / standard deviation."""
-
-    def layer_norm(
-        x: Tensor,
-        normalized_shape: Shape,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        mean, rstd = statistics(x, trailing(normalized_shape), eps)
-        return affine((wide(x) - mean) * rstd, weight, bias, x.dtype)
-
-    layer_norm.__doc__, layer_norm.__name__ = statistics.__doc__, statistics.__name__
-    return layer_norm
-
-
-def changes(
-    change: Callable[..., Tensor],
-) -> Any:
-    """Make a LayerNorm of what it does with its arguments; ``change`` calls the right one."""
+    Args:
+        change: of all five arguments; returns y.
+        of: the part that differs, which the docstring describes; None for ``change``.
+    """
 
     def layer_norm(
         x: Tensor,
@@ -214,8 +169,35 @@ def changes(
     ) -> Tensor:
         return change(x, normalized_shape, weight, bias, eps)
 
-    layer_norm.__doc__, layer_norm.__name__ = change.__doc__, change.__name__
+    part = of or change
+    layer_norm.__doc__, layer_norm.__name__ = part.__doc__, part.__name__
     return layer_norm
+
+
+def with_backward(gradients: Callable[[Rows], Gradients]) -> Any:
+    """Make a LayerNorm of its backward."""
+
+    def fused(
+        x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        y: Tensor = Fused.apply(x, weight, bias, eps, len(shape), gradients)
+        return y
+
+    return changes(fused, gradients)
+
+
+def normalises(
+    statistics: Callable[[Tensor, Shape, float], tuple[Tensor, Tensor]],
+) -> Any:
+    """Make a LayerNorm of what gives its mean and its 1 / standard deviation."""
+
+    def normalised(
+        x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        mean, rstd = statistics(x, trailing(shape), eps)
+        return affine((wide(x) - mean) * rstd, weight, bias, x.dtype)
+
+    return changes(normalised, statistics)
 
 
 def read_as_contiguous(x: Tensor) -> Tensor:
