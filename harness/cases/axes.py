@@ -134,6 +134,13 @@ def factors(size: int, count: int) -> tuple[int, ...]:
     return (*factors(size // largest, count - 1), largest)
 
 
+def _ordered(size: int, count: int, by: int) -> tuple[int, ...]:
+    """Return :func:`factors` in an order that another size chooses: any axis may be the largest."""
+    parts = factors(size, count)
+    first = by % max(count, 1)
+    return (*parts[first:], *parts[:first])
+
+
 def _reshaped(case: Case, leading: tuple[int, ...], normalized: tuple[int, ...]) -> Case:
     return replace(case, shape=(*leading, *normalized), normalized_dims=len(normalized))
 
@@ -301,10 +308,10 @@ _ROWS: tuple[Axis, ...] = (
     # which kernels change path
     Axis(
         # one; fewer and more than a warp of 32, a tile of 64, blocks of 128 and 1024; multiples
-        # of 32
-        name="rows", kind=int, values=(1, 2, 6, 32, 35, 96, 130, 1030), simple=6,
+        # of 32; 84 times 97, of which both are more than a tile
+        name="rows", kind=int, values=(1, 2, 6, 32, 35, 96, 130, 1030, 8148), simple=6,
         setter=lambda case, rows: _reshaped(
-            case, factors(rows, len(case.leading_shape)), case.normalized_shape
+            case, _ordered(rows, len(case.leading_shape), case.hidden), case.normalized_shape
         ),
         title="the number of rows",
     ),
@@ -312,24 +319,28 @@ _ROWS: tuple[Axis, ...] = (
         # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; near 32, 128
         # and 1024; widths of models; over 1024 and over 4096, both odd and a multiple of a vector
         name="hidden", kind=int,
-        values=(1, 3, 4, 8, 33, 64, 129, 300, 768, 1025, 1032, 2048, 4125, 5120), rare=(1,),
+        values=(1, 3, 4, 8, 33, 64, 129, 300, 768, 1025, 1032, 2048, 4125, 10_248), rare=(1,),
         simple=40,  # a multiple of 8, and no power of two
         setter=lambda case, hidden: _reshaped(
-            case, case.leading_shape, factors(hidden, case.normalized_dims)
+            case, case.leading_shape, _ordered(hidden, case.normalized_dims, case.rows)
         ),
         title="N",
     ),
     Axis(
         name="leading_axes", kind=int, values=(0, 1, 2, 3), simple=1,
         getter=lambda case: len(case.leading_shape),
-        setter=lambda case, n: _reshaped(case, factors(case.rows, n), case.normalized_shape),
+        setter=lambda case, n: _reshaped(
+            case, _ordered(case.rows, n, case.hidden), case.normalized_shape
+        ),
         title="the number of leading axes",
         words={"<= 0": "x is one row", ">= 2": "x has several leading axes"},
     ),
     Axis(
         name="normalized_axes", kind=int, values=(1, 2, 3),
         getter=lambda case: case.normalized_dims,
-        setter=lambda case, n: _reshaped(case, case.leading_shape, factors(case.hidden, n)),
+        setter=lambda case, n: _reshaped(
+            case, case.leading_shape, _ordered(case.hidden, n, case.rows)
+        ),
         title="the number of normalized axes",
         words={
             "<= 1": "one axis is normalised", ">= 2": "several axes are normalised",

@@ -62,9 +62,9 @@ def transposed(x: Tensor) -> Tensor:
 
 
 def every_second(x: Tensor) -> Tensor:
-    """Every second element of a buffer, NaN in between: the innermost stride is 2."""
+    """Every second element of a buffer, like z.imag, NaN in between: the innermost stride is 2."""
     buffer = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"))
-    return buffer[..., ::2].copy_(x)
+    return buffer[..., 1::2].copy_(x)
 
 
 def channels_last(x: Tensor) -> Tensor:

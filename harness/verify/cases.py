@@ -267,21 +267,31 @@ QUICK: tuple[CaseGroup, ...] = (
         distribution=_NONFINITE,
     ),
     _group(
-        "heads of attention taken for rows in order", shape=((2, 3, 5, 64), (3, 4, 2, 33)),
+        "heads of attention taken for rows in order",
+        shape=((2, 3, 5, 64), (3, 4, 2, 33), (3, 70, 33, 8)),
         layout=("heads_first",),
     ),
     _group(
         "strides of which one is taken for known",
         shape=((5, 64), (7, 33), (6, 40), (9, 32), (4, 3, 16), (3, 2, 5, 24), (2, 5, 3, 40)),
-        layout=("any_view",), grad_output=("any_view_normal",),
+        layout=("any_view", "every_second"), grad_output=("any_view_normal",),
     ),
     _group(
         "an alignment on which the code depends", shape=((5, 64),), dtypes=("float32",),
         layout=("offset_4", "offset_8", "offset_12"),
     ),
     _group(
-        "many sequences, and long ones, in each of which another row is taken",
-        shape=((35, 3, 40), (3, 131, 24)),
+        "a later index of one axis: rows of another sequence, or a loop that ends too soon",
+        shape=tuple(
+            (*others[:at], 1103, *others[at:], 8)
+            for others in ((2,), (1,), (2, 3), (2, 1, 3))
+            for at in range(len(others) + 1)
+        ),
+    ),
+    _group(
+        "a later index of one normalized axis",
+        shape=((5, 1103, 2), (5, 2, 1103), (5, 1103, 2, 3), (5, 2, 1103, 3), (5, 2, 3, 1103)),
+        normalized_dims=(2, 3), affine=(Affine.BOTH, Affine.NONE),
     ),
     _group("one scale for all rows", shape=((7, 33), (5, 64)), distribution=("huge_row",)),
     _group("rows that fill blocks, of up to 4096", shape=((4, 64, 33), (4096, 33))),
@@ -294,8 +304,8 @@ QUICK: tuple[CaseGroup, ...] = (
         layout=("sliced_middle", "sequence_first"),
     ),
     _group(
-        "a sign, or whole numbers, on which the code depends", shape=((5, 200), (2, 40_003)),
-        distribution=("log_probabilities", "deep_pixels"), dtypes=("float32", "float64"),
+        "a sign, or whole numbers, on which the code depends", shape=((5, 200), (2, 150_529)),
+        distribution=("log_probabilities", "deep_pixels", "pixels"), dtypes=("float32", "float64"),
     ),
     _group(
         "an offset or a distance between rows that is kept in 16 bits", shape=((5, 64),),

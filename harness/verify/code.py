@@ -35,8 +35,10 @@ _MOST_FILES = 20  # of other languages in one folder
 _LONGEST_TEXT = 60  # characters; a longer one is a sentence
 # a name of a narrow number in the source: the limit of its integers, as signed or not, or up to
 # which it holds each one, and its largest number
-_OF_8_BITS = ("int8", "uint8", "c_int8", "c_uint8", "char")
-_OF_16_BITS = ("int16", "uint16", "c_int16", "c_uint16", "c_short", "short")
+_OF_8_BITS = ("int8", "uint8", "c_int8", "c_uint8", "char", "i1", "u1", "<i1", "<u1")
+_OF_16_BITS = (
+    "int16", "uint16", "c_int16", "c_uint16", "c_short", "short", "i2", "u2", "<i2", "<u2",
+)  # fmt: skip
 _NARROW = dict.fromkeys(_OF_8_BITS, (1 << 7, 1 << 8))
 _NARROW |= dict.fromkeys(_OF_16_BITS, (1 << 15, 1 << 16))
 _NARROW |= dict.fromkeys(("half", "float16"), (1 << 11, 65504))
@@ -72,7 +74,7 @@ class TargetCode:
     integers: set[int] = field(default_factory=set)
     floats: set[float] = field(default_factory=set)
     tables: dict[int, Any] = field(default_factory=dict)
-    """Lists, tuples and dictionaries that it names and that hold something, by id."""
+    """Lists, tuples, dictionaries and texts that it names and that hold something, by id."""
     unread: set[str] = field(default_factory=set)
     """Compiled modules that it calls; torch's own are not listed."""
 
@@ -157,11 +159,12 @@ class _Reader:
                 self.code.add(found)
             case str():
                 self._read_text(found)
+                self.code.tables[id(found)] = found
                 yield from _NARROW.get(found, ())
             case tuple() | list() | set() | frozenset() | dict() if len(found) <= _MOST_ITEMS:
                 if found:
                     self.code.tables[id(found)] = found
-                yield from found
+                yield from (type(found), *found)  # a named tuple may compute
                 if isinstance(found, dict):
                     yield from found.values()
             case tuple() | list():

@@ -41,6 +41,7 @@ _OPERATORS: dict[str, Compare] = {
     "In": lambda item, items: item in items, "NotIn": lambda item, items: item not in items,
 }  # fmt: skip
 _KEPT = 40  # observations of a comparison: enough to see which size an operand follows
+_SIZES = 3  # of rows and of N: a number that was computed with so many follows from none
 _FEW = 5  # observations that show nothing
 LEAST_HIDDEN = 4  # shorter rows hide mistakes
 _REACHED = 3  # cases kept of those that reached a decision
@@ -68,6 +69,7 @@ _KINDS = {"min": "limit", "max": "limit", "get": "get", **dict.fromkeys(_CLAMPS,
 _KINDS |= dict.fromkeys(("bisect", "bisect_left", "bisect_right"), "bisect")
 _SHORTENS = "shortens"
 _SITE, _LITERAL = "site", "literal"  # verbs of a place with one decision for each key or limit
+_VALUE = "value"  # verb of a place that computes a number, and decides nothing
 
 Change = tuple[str, Any]
 """An axis, and a value that it is to have in a case."""
@@ -201,6 +203,8 @@ class Decisions:
         self.all: dict[Any, Decision] = {}
         self._tables = tables
         self._pending: list[tuple[Decision, bool, Any, Any]] = []
+        self._pending_values: set[int] = set()
+        self._computed: dict[int, tuple[set[int], set[int]]] = {}  # in which rows, in which N
         codes = [(function, _reporting(function, self.all)) for function in functions]
         self._codes = [(function, code) for function, code in codes if code is not None]
 
@@ -213,6 +217,11 @@ class Decisions:
     def are_settled(self) -> bool:
         """Whether a further call can show nothing new."""
         return all(own.is_settled for own in self.all.values())
+
+    @property
+    def computed(self) -> set[int]:
+        """The integers that were computed whatever the sizes were, such as ``WARPS * LANES``."""
+        return {value for value, own in self._computed.items() if min(map(len, own)) >= _SIZES}
 
     def observe(self, case: Case, call: Callable[[], object], *, is_declined: bool = False) -> bool:
         """Run a call with the code that reports; return whether a decision had a new outcome.
@@ -233,6 +242,7 @@ class Decisions:
             for decision, outcome, _, _ in self._pending if is_declined else ():
                 decision.declined.add(outcome)
             return False
+        self._note_computed(case)
         is_new = False
         for decision, outcome, left, right in self._pending:
             is_new |= outcome not in decision.outcomes
@@ -246,6 +256,18 @@ class Decisions:
                 decision.operands.setdefault((left, right), case)
         return is_new
 
+    def compute(self, case: Case, call: Callable[[], object]) -> None:
+        """Run a call for the numbers that it computes; what it decides is not noted."""
+        with suppress(ImplementationError, ContractViolationError), self._installed():
+            call()
+            self._note_computed(case)
+
+    def _note_computed(self, case: Case) -> None:
+        for value in self._pending_values:
+            rows, hidden = self._computed.setdefault(value, (set(), set()))
+            rows.add(case.rows)
+            hidden.add(case.hidden)
+
     def outcomes_in(self, call: Callable[[], object]) -> set[tuple[Decision, bool]]:
         """Return what a call decided, without noting it; nothing if it raises."""
         with suppress(ImplementationError, ContractViolationError), self._installed():
@@ -256,6 +278,7 @@ class Decisions:
     @contextmanager
     def _installed(self) -> Iterator[None]:
         self._pending.clear()
+        self._pending_values.clear()
         before = [(function, function.__code__) for function, _ in self._codes]
         for function, code in self._codes:
             function.__globals__[_REPORT] = self
@@ -295,6 +318,11 @@ class Decisions:
         self._add(decision, value, size, 0)
         return value
 
+    def _value(self, _: Decision, value: Any) -> Any:
+        if type(value) is int:
+            self._pending_values.add(value)
+        return value
+
     def _taken(self, decision: Decision, is_taken: bool, value: Any = None) -> Any:
         self._add(decision, is_taken)
         return value
@@ -318,7 +346,7 @@ class Decisions:
 
     def _key(self, site: Decision, table: Any, key: Any) -> None:
         is_table = id(table) in self._tables or site.verb == _LITERAL
-        if not is_table or type(table) not in {dict, list, tuple} or len(table) > _MOST_KEYS:
+        if not is_table or type(table) not in {dict, list, tuple, str} or len(table) > _MOST_KEYS:
             return
         for own in table if isinstance(table, dict) else range(len(table)):
             both = (value if isinstance(value, tuple) else (value,) for value in (key, own))
@@ -420,6 +448,10 @@ class _Reporting(ast.NodeTransformer):
             return self.generic_visit(node)
         node.operand = self._truth(node.operand)
         return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        place = self._decision(node, verb=_VALUE)
+        return self._report("_value", place, self.generic_visit(node))  # type: ignore[arg-type]
 
     def _tested(self, node: Any) -> Any:
         test, bodies = node.test, (getattr(node, name, []) for name in ("body", "orelse"))
@@ -551,7 +583,7 @@ def _reporting(function: FunctionType, decisions: dict[Any, Decision]) -> CodeTy
         return None
     made: ByName = {}
     reporting = _with_decisions(versions[1], known, made)
-    places = {_SITE, _LITERAL}
+    places = {_SITE, _LITERAL, _VALUE}
     decisions |= {(function, name): own for name, own in made.items() if own.verb not in places}
     return reporting if made else None
 

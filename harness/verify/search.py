@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product, zip_longest
 from math import prod, sqrt
 from random import Random
 from typing import Any
@@ -40,6 +40,8 @@ _CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
 # axes that turn most conditions without a size
 _OFTEN = ("affine", "leading_axes", "normalized_axes", "call", "layout", "parameters")
 _USUAL_SIZE = 33
+_SHAPES_TO_COMPUTE = ((3, 40), (2, 3, 64), (7, 129))  # what is the same in all does not follow x
+_MOST_BLOCKS, _USUAL_BLOCKS, _LEAST_BLOCK = 64, {3, 4, 6, 8}, 16
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_PATHS = 4  # in addition to the settings of a contract check
 _MOST_SHAPES = 3
@@ -49,9 +51,8 @@ _CATCHES = "a constant in the target's source"
 _CATCHES_SIZES = "a size that only arithmetic tells from others"
 _MOST_CONSTANTS = 60  # a table of numbers is no list of sizes
 _MOST_NEAR, _LARGEST_NEAR = 12, 20_000  # constants that tell where a mistake shows
-_MOST_LIKELY = ("hidden", "rows", "elements")  # to exceed a constant
 _LEADING = {"first_leading", "last_leading"}
-_SIZES = {*_MOST_LIKELY} | _LEADING
+_SIZES = {"hidden", "rows", "elements"} | _LEADING
 _MOST_AXES = 5  # leading or normalized ones
 # constants to exceed at once: the least, their part of the elements, and how many cases in it
 _LEAST_OF_TWO, _PART_OF_TWO, _OF_TWO = 32, 2, 8
@@ -66,15 +67,16 @@ _MOST_NAMED = 3  # in one sentence
 _MOST_ROWS = 200  # to choose from
 _LARGEST = 1e38  # of a value; float32 has none above
 _RELATIVE_EPS = (0.5, 1.0, 2.0)
-# plain rows whose data show a mistake in eps, in the mean or in a term of dx, and one for inference
+# plain rows whose data show a mistake in eps, in the mean or in a term of dx, and for inference
 _PLAIN = tuple(
     {name: axis.simple or axis.values[0] for name, axis in array_axes().items()}
-    | {"distribution": distribution, "eps": eps, "layout": layout, "call": call}
-    for distribution, eps, layout, call in (
-        ("mixed_conditions", 1e-5, "padded_rows", "all_gradients"),
-        ("normal", 0.5, "contiguous", "all_gradients"),
-        ("tiny_variance", 1e-6, "contiguous", "all_gradients"),
-        ("mixed_conditions", 1e-5, "contiguous", "no_grad"),
+    | {"distribution": distribution, "eps": eps, "layout": layout, "call": call, "affine": affine}
+    for distribution, eps, layout, call, affine in (
+        ("mixed_conditions", 1e-5, "padded_rows", "all_gradients", "both"),
+        ("normal", 0.5, "contiguous", "all_gradients", "both"),
+        ("tiny_variance", 1e-6, "contiguous", "all_gradients", "both"),
+        ("mixed_conditions", 1e-5, "contiguous", "no_grad", "none"),
+        ("mixed_conditions", 1e-5, "contiguous", "no_grad", "both"),
     )
 )
 
@@ -143,6 +145,10 @@ class Search:
         for case, axis in sizes_that_look_wrong(target, usual):
             self.seen.add(case)
             yield PlannedCase(case, _CATCHES_SIZES), (axis, AXES[axis].get(case))
+        for shape in _SHAPES_TO_COMPUTE:
+            own = replace(usual, shape=shape)
+            self.decisions.compute(own, partial(run_once, target.function, own, make_inputs(own)))
+        self.code.integers |= {own for own in self.decisions.computed if own >= _LEAST}
         yield from self._beyond_two(dtype, device)
         yield from self._cases(dtype, device, [*self._of_constants()])
 
@@ -154,14 +160,15 @@ class Search:
         scope = scope_of(self.implementation)
         if scope.normalized_shape is not None:
             return
-        call = "no_grad" if self.implementation.forward_only else "all_gradients"
         sizes = self.sizes_beyond
         last = self.spent + self.effort.elements // _PART_OF_TWO
         most = (last - self.spent) // _OF_TWO
         fitting = [(one, own) for one, own in product(sizes, repeat=2) if one * own <= most]
         pairs = {(one, max(others)) for one, others in grouped(fitting).items()}
         pairs |= {(hidden, rows) for rows, hidden in pairs}
-        for affine, (rows, hidden) in product(AXES["affine"].values, sorted(pairs, key=prod)):
+        calls = ("no_grad",) if self.implementation.forward_only else ("all_gradients", "no_grad")
+        ordered = sorted(pairs, key=prod)
+        for affine, (rows, hidden), call in product(AXES["affine"].values, ordered, calls):
             own = {"rows": rows, "hidden": hidden, "affine": affine, "call": call}
             row = {**_PLAIN[0], **own}
             case = scope.fit(case_from(row, self.implementation.name, dtype, device))
@@ -454,9 +461,12 @@ class Search:
     def _of_constants(self) -> Iterator[Change]:
         """Yield what the constants suggest, the most likely first."""
         integers = sorted(own for own in self.code.integers if own >= _LEAST)[:_MOST_CONSTANTS]
-        yield from product(_MOST_LIKELY, (own + 1 for own in integers))
-        for own in integers:
-            yield from _of_integer(own)
+        yield from filter(None, chain.from_iterable(zip_longest(*map(_of_integer, integers))))
+        # a loop over so many blocks of a size, which is nowhere multiplied
+        counts = {own for own in self.code.integers if 1 < own <= _MOST_BLOCKS} | _USUAL_BLOCKS
+        sizes = {count * size for count, size in product(counts, integers) if size >= _LEAST_BLOCK}
+        for size in sorted(sizes - {*integers})[:_MOST_CONSTANTS]:
+            yield from (("hidden", size + 1), ("rows", size + 1), ("hidden", size))
         for number in sorted(self.code.floats)[:_MOST_CONSTANTS]:
             yield from _of_float(number)
 
@@ -535,7 +545,9 @@ def _values(row: Row, axis: str, value: Any, at: int) -> Row:
 
 
 def _of_integer(own: int) -> Iterator[Change]:
-    """Yield sizes near a constant and far above it, and what else it may be compared with."""
+    """Yield sizes near a constant and far above it, and other values, the most likely first."""
+    for axis in ("hidden", "rows", "elements"):
+        yield axis, own + 1
     for size, axis in product((own, own - 1), ("hidden", "rows")):
         yield axis, size
     for axis in sorted(_LEADING):
@@ -543,11 +555,11 @@ def _of_integer(own: int) -> Iterator[Change]:
     yield "hidden", own + _USUAL_SIZE  # of the same remainder as a size that other cases have
     yield "layout", f"offset_{own + 1}"
     yield "layout", f"pitch_{own + 1}"
+    for axis in ("hidden", "rows", *sorted(_LEADING)):
+        yield axis, 2 * own + 1
     if own > _USUAL_VALUES[1]:  # it may be a limit on values
         for axis in ("grad_output", "distribution", "parameters"):
             yield axis, f"largest_{2 * own}"
-    for axis in ("hidden", "rows", *sorted(_LEADING)):
-        yield axis, 2 * own + 1
 
 
 def _of_float(number: float) -> Iterator[Any]:
