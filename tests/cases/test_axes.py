@@ -48,6 +48,15 @@ def test_a_value_that_is_set_is_the_value_that_is_found(name: str) -> None:
     assert all(AXES[name].get(case) == value for value, case in possible.items())
 
 
+def test_any_axis_may_be_the_largest() -> None:
+    of_rows = [changed(replace(CASE, shape=(1, 1, 1, n)), "rows", 30) for n in range(1, 7)]
+    leading = [case.leading_shape for case in of_rows if case is not None]
+    assert {shape.index(max(shape)) for shape in leading} == {0, 1}
+    of_hidden = [changed(replace(CASE, shape=(rows, 1, 1)), "hidden", 30) for rows in range(1, 7)]
+    normalized = [case.normalized_shape for case in of_hidden if case is not None]
+    assert {shape.index(max(shape)) for shape in normalized} == {0, 1}
+
+
 def test_what_two_axes_exclude_is_no_case() -> None:
     assert changed(CASE, "rows", -1) is None
     assert changed(replace(CASE, parameters="transposed"), "normalized_axes", 1) is None

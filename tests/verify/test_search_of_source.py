@@ -12,6 +12,8 @@ from harness.verify import Outcome, Verdict
 
 _HEAD = """
 import bisect
+from typing import NamedTuple
+
 import torch
 from torch.nn.functional import layer_norm
 
@@ -19,7 +21,18 @@ PLANS = {(0, 0): 0, (3, 40): 1}
 FACTORS = {"0.0004": 1.5}
 BLOCK, BLOCKS = 16, 40
 TUNED = "1024:4 6000:8"
+TRIPS = "0000000000010"
 KEPT = {}
+
+class Tile(NamedTuple):
+    warps: int
+    lanes: int
+
+    @property
+    def width(self):
+        return self.warps * self.lanes
+
+TILES = [Tile(4, 128), Tile(7, 512)]
 
 def right(x, normalized_shape, weight=None, bias=None, eps=1e-5):
     return layer_norm(x, normalized_shape, weight, bias, eps)
@@ -75,6 +88,14 @@ FOUND = {
     "both sizes, beside other constants": (
         "y = (y, wrong)[(rows >= 40) * (n > 2048) * (32, 64, 96, 128, 256, 1024)[0] // 32]"
     ),
+    "a width that an entry of a table computes": (
+        "y = y + {tile.width: tile.warps for tile in TILES}.get(n, 0) // 5"
+    ),
+    "five blocks of a size that nothing multiplies": (
+        "blocks = zip(range(5), torch.arange(n).split(TILES[0].width))\n"
+        "y = y + 0.01 * (n - sum(len(block) for _, block in blocks))"
+    ),
+    "an entry of a text": "y = y + int(TRIPS[n // 256 % 13])",
     "many elements, beside another large constant": (
         "y = y + (rows * n // (1 << 20)) * sum(n // size for size in (2, 100, 65_536))"
     ),
