@@ -154,8 +154,10 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
         if default is not None and served:
             scope = _scope([choice for choice, _ in served], choices, is_named=False)
             run = f"Keep {REFERENCE_NAME}" if default == NATIVE else _gain_text(default, served)
-            price = "" if default == NATIVE else _errors_and_memory(served)
-            yield f"{run} for {scope}.{price}{_why_not_native(served)}"
+            yield f"{run} for {scope}."
+            details = [] if default == NATIVE else [_spread(served), _errors_and_memory(served)]
+            if shown := " ".join(filter(None, [*details, _why_not_native(served)])):
+                yield shown
         for choice in own:  # those in which another one is faster, or none is eligible
             if default is None or default not in _as_good(choice):
                 others.setdefault(run_text(choice.best), []).append(choice)
@@ -167,20 +169,25 @@ def _sentences(choices: Sequence[Choice], overall: Mapping[Slice, OverallChoice]
 
 
 def _gain_text(name: CandidateName, served: Sequence[tuple[Choice, Candidate]]) -> str:
-    """Return "Run NAME" with its mean speed relative to native, if that is known."""
+    """Return "Run NAME" with its speed relative to native, if that is known."""
     every = [*filter(None, (choice.speed(one) for choice, one in served))]
     if len(every) < len(served):
         return f"Run {label_of(name)}"
     shown = f"{interval_text(geometric_mean(every))} the speed of {REFERENCE_NAME}"
-    if len(every) > 1:
-        directions = (choice.scenario.case.direction for choice, _ in served)
-        parts = grouped(zip(directions, every, strict=True)).items()
-        means = [f"{key} {speed_text(geometric_mean(own).value)}" for key, own in parts]
-        ends = dict.fromkeys(speed_text(end(one.value for one in every)) for end in (min, max))
-        notes = [" to ".join(ends)] if len(ends) > 1 else []
-        notes += [", ".join(means)] if len(means) > 1 else []
-        shown += " on average" + (f" ({'; '.join(notes)})" if notes else "")
-    return f"Run {label_of(name)}: {shown}"
+    return f"Run {label_of(name)}: {shown}{' on average' if len(every) > 1 else ''}"
+
+
+def _spread(served: Sequence[tuple[Choice, Candidate]]) -> str:
+    """Return the lowest and the highest speed, and the mean of each direction."""
+    every = [(choice, speed) for choice, one in served if (speed := choice.speed(one))]
+    if len(every) < len(served):
+        return ""
+    ends = dict.fromkeys(speed_text(end(one.value for _, one in every)) for end in (min, max))
+    parts = grouped((choice.scenario.case.direction, speed) for choice, speed in every).items()
+    means = [f"{key} {speed_text(geometric_mean(own).value)}" for key, own in parts]
+    notes = [f"from {' to '.join(ends)}"] if len(ends) > 1 else []
+    notes += [f"{', '.join(means)} on average"] if len(means) > 1 else []
+    return f"Its speed is {'; '.join(notes)}." if notes else ""
 
 
 def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
@@ -211,7 +218,7 @@ def _errors_and_memory(served: Sequence[tuple[Choice, Candidate]]) -> str:
         mean = statistics.geometric_mean(ratios)
         times = "about the same" if abs(mean - 1) < _SAME_MEMORY else f"{mean:.2g} times the"
         parts.append(f"takes {times} memory")
-    return f" It {' and '.join(parts)}." if parts else ""
+    return f"It {' and '.join(parts)}." if parts else ""
 
 
 def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
@@ -224,7 +231,7 @@ def _why_not_native(served: Sequence[tuple[Choice, Candidate]]) -> str:
         and cost_of(native) < cost_of(choice.best)
     ]
     kinds = " or ".join(dict.fromkeys(reasons))
-    where = f" In {len(reasons):,} of {len(served):,} scenarios" if len(served) > 1 else " There"
+    where = f"In {len(reasons):,} of {len(served):,} scenarios" if len(served) > 1 else "There"
     return f"{where} {REFERENCE_NAME} is faster, but disqualified: {kinds}." if reasons else ""
 
 

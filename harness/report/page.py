@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from harness.records import Environment, Mode, Status
 from harness.records.refusal import NotMeasuredError, refusing
-from harness.records.text import count, first_of, grouped, in_words
+from harness.records.text import count, first_of, grouped, in_words, listed
 from harness.report.accuracy import error_against_condition, error_of_the_gradients
 from harness.report.changes import gate_verdicts, how_it_changed
 from harness.report.choice import first_choice, headline_of, machine_words
@@ -204,9 +204,11 @@ def _environment_words(data: PageData, own: Environment) -> Iterator[str]:
     yield from machine_words(own)
     if own.git_commit:
         yield f"commit {own.git_commit[:10]}{' with uncommitted changes' if own.git_dirty else ''}"
-    threads = sorted({record.case.threads for record in data.records if record.latency})
-    if threads:
-        yield f"timed on {' and '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
+    timed = [record.case for record in data.records if record.latency]
+    if timed:
+        threads = sorted({case.threads for case in timed})
+        on = f"{' and '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
+        yield f"timed in {listed(dict.fromkeys(case.dtype for case in timed))} on {on}"
     days = sorted(
         run.started_utc[:10] for run in data.runs if run.environment in {own.fingerprint, None}
     )
