@@ -205,7 +205,7 @@ def report(path: Path = ROWS) -> str:
     (disk,) = (row for row in rows if row["stage"] == "disk")
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     wait_s = disk["time_s"] / disk["cases"]
-    return f"{table}\n\nWaiting for the disk added {wait_s * 1e3:.1f} ms per journalled record."
+    return f"{table}\n\nWaiting for the disk added {wait_s * 1e3:.2g} ms per journalled record."
 
 
 def huge() -> None:
