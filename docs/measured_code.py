@@ -60,10 +60,11 @@ CODE: dict[str, tuple[str, ...]] = {
 
 
 def origin(file: str) -> str:
-    """Return two sentences: the commit at which a published file was made, and what changed."""
+    """Return two sentences: a commit with the code that was measured, and what changed since."""
     code = listed([f"`{path}`" for path in CODE[file]])
-    changed = "changed" if file in changed_files() else "did not change"
-    return f"Made at commit {_kept()[file]['commit']}. {code} {changed} since."
+    some = "Part of " if len(CODE[file]) > 1 else ""
+    changed = f"{some}{code} changed" if file in changed_files() else f"{code} did not change"
+    return f"Made with the code of commit {_kept()[file]['commit']}. {changed} since."
 
 
 def published_table() -> str:

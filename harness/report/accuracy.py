@@ -142,7 +142,7 @@ def _conclusion(rows: pd.DataFrame, bounds: list[BoundLine]) -> str:
     if len(limits):
         limits = limits.sort_values(kind="stable")
         names = ", ".join(f"{label} at {rounded(at)}" for label, at in limits.items())
-        sentences.append(f"First condition that is not right: {names}.")
+        sentences.append(f"First condition number that is not right: {names}.")
     beyond = worst(rows[~is_drawn & ~is_right], ["label"], "y_ulp").sort_index()
     if len(beyond):
         names = ", ".join(
