@@ -308,7 +308,7 @@ _ROWS: tuple[Axis, ...] = (
     # which kernels change path
     Axis(
         # one; fewer and more than a warp of 32, a tile of 64, blocks of 128 and 1024; multiples
-        # of 32; 84 times 97, of which both are more than a tile
+        # of 32; 84 times 97, so that each of two leading axes is more than a tile
         name="rows", kind=int, values=(1, 2, 6, 32, 35, 96, 130, 1030, 8148), simple=6,
         setter=lambda case, rows: _reshaped(
             case, _ordered(rows, len(case.leading_shape), case.hidden), case.normalized_shape
@@ -317,7 +317,7 @@ _ROWS: tuple[Axis, ...] = (
     ),
     Axis(
         # one; below, at and above a vector of 4; odd; multiples of 4, of 8 and of 32; near 32, 128
-        # and 1024; widths of models; over 1024 and over 4096, both odd and a multiple of a vector
+        # and 1024; widths of models; over 1024, odd and a multiple of 8; over 4096, odd; over 8192
         name="hidden", kind=int,
         values=(1, 3, 4, 8, 33, 64, 129, 300, 768, 1025, 1032, 2048, 4125, 10_248), rare=(1,),
         simple=40,  # a multiple of 8, and no power of two

@@ -70,7 +70,7 @@ class Environment:
 
     @property
     def fingerprint(self) -> str:
-        """Latencies are comparable only between equal fingerprints: same machine, same software."""
+        """Of the machine and its software; ``check`` may compare times where it differs."""
         same = tuple(getattr(self, name) for name in _OF_FINGERPRINT)
         return sha256(repr(same).encode()).hexdigest()[:12]
 

@@ -41,6 +41,7 @@ _CALLS_SHARE = 3  # decisions, of those that stay open, use up the calls
 _OFTEN = ("affine", "leading_axes", "normalized_axes", "call", "layout", "parameters")
 _USUAL_SIZE = 33
 _SHAPES_TO_COMPUTE = ((3, 40), (2, 3, 64), (7, 129))  # what is the same in all does not follow x
+# blocks in a loop: the most, numbers of them that need not be in the source, and the least size
 _MOST_BLOCKS, _USUAL_BLOCKS, _LEAST_BLOCK = 64, {3, 4, 6, 8}, 16
 _LEAST = 5  # smaller sizes are values of the axes
 _MOST_PATHS = 4  # in addition to the settings of a contract check
